@@ -1,0 +1,112 @@
+// RunConfig: what a user asked for, as plain values with every default filled in. It is what a run
+// file, `key=value` overrides and defaults come to (engine/config/load_config.h); whoever holds one
+// may trust it: ranges, conflicts and missing fields have been refused before it exists.
+//
+// An empty optional is `auto`: the planner, or the machine, decides. Names are Hugging Face's where
+// they have one, with the unit added. Sizes are bytes. Nothing here reads a file or a clock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "offload/dtype.h"
+#include "offload/tier.h"
+
+namespace headrace::engine {
+
+enum class Device : uint8_t { automatic, cuda, host };
+enum class LrSchedule : uint8_t { linear, cosine, constant };
+enum class IoEngine : uint8_t { automatic, uring, threads };
+
+std::string_view name_of(Device device);        // "auto", "cuda", "host"
+std::string_view name_of(LrSchedule schedule);  // "linear", "cosine", "constant"
+std::string_view name_of(IoEngine engine);      // "auto", "uring", "threads"
+
+// Which share of a kind of bytes lives on which tier; the three add up to 1 (within 1e-9).
+struct TierShares {
+    std::array<double, 3> share_of_tier = {};  // indexed by offload::Tier: gpu, ram, nvme
+
+    double share(offload::Tier tier) const { return share_of_tier[static_cast<size_t>(tier)]; }
+    static TierShares all_on(offload::Tier tier);
+    bool operator==(const TierShares&) const = default;
+};
+
+// "nvme" where one tier has everything, else "{gpu: 10%, ram: 40%, nvme: 50%}".
+std::string text_of(const TierShares& shares);
+
+// `all` in micro_batches_per_pass and layers_in_flight: as many as there are.
+inline constexpr int64_t as_many_as_there_are = std::numeric_limits<int64_t>::max();
+
+// Knobs that cannot change a bit of the result.
+struct AdvancedConfig {
+    std::optional<int64_t> micro_batches_per_pass;  // the group; may be as_many_as_there_are
+    std::optional<int64_t> layers_in_flight;        // the window; may be as_many_as_there_are
+    std::optional<uint64_t> part_bytes;             // of weights in the compute dtype
+    std::optional<offload::Tier> stash_tier;        // gradients that wait for the verdict
+    std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
+    std::optional<int64_t> update_threads;
+    std::optional<int64_t> compute_threads;  // the one exception: part of the numerics record
+    IoEngine io_engine = IoEngine::automatic;
+    bool operator==(const AdvancedConfig&) const = default;
+};
+
+struct OffloadConfig {
+    // Ceilings per tier.
+    std::optional<uint64_t> gpu_budget_bytes;
+    std::optional<uint64_t> ram_budget_bytes;
+    std::optional<uint64_t> nvme_budget_bytes;
+    std::vector<std::string> nvme_paths;  // folders; never empty where a share of nvme is > 0
+
+    std::optional<TierShares> parameters;
+    std::optional<TierShares> optimizer;  // the states beside the weight: lo, m, v
+    std::optional<TierShares> activations;
+
+    // The type gradients wait in, are normed in and updated from; default: the compute dtype.
+    offload::Dtype gradients = offload::Dtype::bf16;
+
+    AdvancedConfig advanced;
+    bool operator==(const OffloadConfig&) const = default;
+};
+
+struct RunConfig {
+    std::string model;       // a folder, a hub-cache folder, or org/name
+    std::string train_data;  // JSONL
+    std::string eval_data;   // JSONL, or empty: no evaluation
+    std::string output_dir;  // default: runs/<last component of model>
+
+    Device device = Device::automatic;
+    offload::Dtype dtype = offload::Dtype::bf16;  // bf16 or fp32
+    int64_t max_length = 2048;                    // tokens per sample
+    bool shuffle = true;
+
+    int64_t per_device_train_batch_size = 1;  // rows of a micro-batch
+    int64_t per_device_eval_batch_size = 1;   // default: as in training
+    int64_t gradient_accumulation_steps = 1;  // micro-batches of a step
+    double num_train_epochs = 3;              // ignored where max_steps is given
+    std::optional<int64_t> max_steps;
+
+    double learning_rate = 1e-5;
+    LrSchedule lr_scheduler_type = LrSchedule::linear;
+    double warmup_ratio = 0.03;           // of all updates, rounded up
+    std::optional<int64_t> warmup_steps;  // wins over warmup_ratio
+    double weight_decay = 0;
+    double adam_beta1 = 0.9;
+    double adam_beta2 = 0.999;
+    double adam_epsilon = 1e-8;
+    double max_grad_norm = 1.0;  // 0: no clipping
+
+    uint64_t seed = 42;
+    int64_t logging_steps = 1;
+    // With eval_data: evaluate before the first step, after every eval_steps, and at the end.
+    std::optional<int64_t> eval_steps;
+
+    OffloadConfig offload;
+    bool operator==(const RunConfig&) const = default;
+};
+
+}  // namespace headrace::engine
