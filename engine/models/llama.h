@@ -1,7 +1,8 @@
-// The Llama architecture as Headrace knows it: the fields of config.json that change the arithmetic,
-// and the layers with their tensors. Layer 0 is the embedding, 1 to L the transformer blocks, L+1
-// the head (final norm and output projection; a tied head borrows the embedding). Anything in a
-// config that this file does not know how to compute is refused by name, never ignored.
+// The Llama architecture as Headrace knows it: the fields of config.json that change the
+// arithmetic, and the layers with their tensors. Layer 0 is the embedding, 1 to L the transformer
+// blocks, L+1 the head (final norm and output projection; a tied head borrows the embedding).
+// Anything in a config that this file does not know how to compute is refused by name, never
+// ignored.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ struct LlamaConfig {
 // Reads the text of a config.json of transformers 4 or 5; `source` names the file in errors.
 // Error (bad_data): not JSON, a missing or impossible number, or a setting that is not supported
 // (another architecture, rope type, activation, biases, quantization), named with its value.
-Result<LlamaConfig> parse_llama_config(const std::string& text, const std::string& source);
+offload::Result<LlamaConfig> parse_llama_config(const std::string& text, const std::string& source);
 
 // Embedding, blocks, head: tensor names and shapes as in a Hugging Face checkpoint.
 std::vector<offload::LayerSpec> layers_of(const LlamaConfig& config);
