@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/models/json.h"
 #include "offload/check.h"
 #include "offload/units.h"
 
@@ -30,14 +31,6 @@ constexpr int64_t side_max = int64_t{1} << 20;
 constexpr int64_t block_count_max = 10'000;
 constexpr int64_t vocabulary_max = int64_t{1} << 30;
 constexpr int64_t positions_max = int64_t{1} << 40;
-
-// A value of a config as an error shows it.
-std::string shown(const json& value) {
-    constexpr size_t shown_bytes_max = 120;
-    std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-    if (text.size() > shown_bytes_max) text = text.substr(0, shown_bytes_max) + "...";
-    return text;
-}
 
 // Reads fields one by one and keeps the first fault, so that the reading code has no branches.
 // Null counts as absent, as in transformers.
@@ -315,12 +308,13 @@ LayerSpec block_layer(const LlamaConfig& config, int64_t index) {
 
 Result<LlamaConfig> parse_llama_config(const std::string& text, const std::string& source) {
     CHECK(!source.empty());
-    const json object = json::parse(text, nullptr, false);
+    const Result<json> parsed = parse_json(text, source);
+    if (!parsed.ok()) return wrap(parsed.error(), "reading the model config");
+    const json& object = *parsed;
     if (!object.is_object()) {
         return Error{ErrorCode::bad_data,
-                     fmt::format("reading the model config {}: its {} bytes are not a JSON object; "
-                                 "copy config.json again from where the model came from",
-                                 source, text.size()),
+                     fmt::format("reading the model config {}: it is not a JSON object but {}",
+                                 source, shown(object)),
                      ""};
     }
     Fields fields(object, source);
