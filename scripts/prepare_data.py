@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Turns text into what the engine trains on: token ids, and which of them are trained.
 
-usage: prepare_data.py MODEL_DIR INPUT.jsonl OUTPUT.jsonl [--max-length N] [--last-turn-only] [--show N]
+usage: prepare_data.py MODEL_DIR INPUT.jsonl OUTPUT.jsonl [--max-length N] [--last-turn-only]
+                       [--show N]
 
 Each line of INPUT is one object of one of four kinds:
   {"messages": [{"role", "content"}, ...]}   a chat, rendered by the model's own chat template; what
@@ -12,9 +13,10 @@ Each line of INPUT is one object of one of four kinds:
                                              is longer than N becomes several samples
   {"input_ids", "labels"?, "attention_mask"?}  tokens already; they are checked, not changed
 
-Each line of OUTPUT is {"input_ids": [...], "labels": [...]}: equal lengths, -100 where a token is not
-trained, labels not shifted. A chat longer than N tokens is cut at its end; where that leaves no trained
-token it is dropped, and counted on stderr. OUTPUT appears complete, by a rename, or not at all.
+Each line of OUTPUT is {"input_ids": [...], "labels": [...]}: equal lengths, -100 where a token is
+not trained, labels not shifted. A chat longer than N tokens is cut at its end; where that leaves no
+trained token it is dropped, and counted on stderr. OUTPUT appears complete, by a rename, or not at
+all.
 
 How the assistant's tokens are found: by the {% generation %} blocks of the chat template if it has
 them; else a turn is what rendering it adds to the rendered turns before it, and that is checked on
@@ -35,7 +37,7 @@ from pathlib import Path
 NOT_TRAINED = -100
 EXIT_BAD_DATA = 4
 KINDS = "messages | prompt + completion | text | input_ids"
-# What {% generation %} leaves around its body; two characters that Unicode promises never to assign.
+# Left around the body of a {% generation %} block: two characters that Unicode never assigns.
 GENERATION_BEGIN, GENERATION_END = "\ufdd0", "\ufdd1"
 
 
@@ -50,7 +52,7 @@ def read_json(path):
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError as error:
-        raise BadData(f"{path} is not valid JSON ({error}); copy it again from its source") from error
+        raise BadData(f"{path} is not valid JSON ({error}); copy it from its source") from None
 
 
 def find_model_folder(folder):
@@ -60,7 +62,7 @@ def find_model_folder(folder):
 
 
 def load_tokenizer(folder):
-    """The `tokenizers` object of the folder; older tokenizer files are converted by transformers."""
+    """The folder's `tokenizers` object; transformers converts older kinds of tokenizer files."""
     import tokenizers
 
     if (folder / "tokenizer.json").is_file():
@@ -72,8 +74,9 @@ def load_tokenizer(folder):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder).backend_tokenizer
         except Exception as error:  # whatever it raises, the folder has no tokenizer for us
-            raise BadData(f"{folder} has no tokenizer.json, and transformers finds no other tokenizer "
-                          f"there ({error}); give the folder that the model came in") from error
+            raise BadData(
+                f"{folder} has no tokenizer.json, and transformers finds no other tokenizer there "
+                f"({error}); give the folder that the model came in") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -111,7 +114,7 @@ def compile_template(source):
 
 
 class Model:
-    """What a model folder says about text: tokens, chat template, and where a turn or a text ends."""
+    """What a model folder says about text: tokens, chat template, and where turns and texts end."""
 
     def __init__(self, folder):
         self.folder = find_model_folder(folder)
@@ -152,8 +155,8 @@ class Model:
             if isinstance(source, list):
                 source = {entry["name"]: entry["template"] for entry in source}.get("default")
             if not source:
-                raise BadData(f"{self.folder} has no chat template, which chats need; give a chat model, "
-                              "or bring the data as prompt + completion, or as text")
+                raise BadData(f"{self.folder} has no chat template, which chats need; give a chat "
+                              "model, or bring the data as prompt + completion, or as text")
             self._template = compile_template(source)
         return self._template
 
@@ -164,7 +167,7 @@ class Model:
                 add_generation_prompt=add_generation_prompt, **self.special)
         except BadData:
             raise
-        except Exception as error:  # a template is a program: whatever it raises, this chat is the cause
+        except Exception as error:  # a template is a program, and may raise anything
             raise BadData(f"the chat template refuses this chat: {error}") from error
 
     def encode(self, text, add_special_tokens=False):
@@ -220,10 +223,11 @@ def check_prefix(ids, prefix, turn):
     at = next((index for index, (left, right) in enumerate(zip(ids, prefix)) if left != right),
               min(len(ids), len(prefix)))
     raise BadData(
-        f"the chat template renders the turns up to message {turn} differently once the rest follows "
-        f"(from token {at} of {len(ids)} on), so the assistant's tokens cannot be told apart; likely it "
-        "rewrites earlier turns (some drop their reasoning): use --last-turn-only, split the chat "
-        "into one chat per answer, or put {% generation %} blocks into the template")
+        f"the chat template renders the turns up to message {turn} differently once the rest "
+        f"follows (from token {at} of {len(ids)} on), so the assistant's tokens cannot be told "
+        "apart; likely it rewrites earlier turns (some drop their reasoning): use "
+        "--last-turn-only, split the chat into one chat per answer, or put {% generation %} blocks "
+        "into the template")
 
 
 def sample_of_turns(model, messages, tools, last_turn_only):
@@ -257,8 +261,8 @@ def check_messages(messages):
             raise BadData(f"message {index} ({message['role']}) has no `content` text")
     if not any(message["role"] == "assistant" for message in messages):
         roles = ", ".join(sorted({message["role"] for message in messages}))
-        raise BadData(f"no turn of this chat is the assistant's (roles: {roles}), so no token of it "
-                      "can be trained; name the answering role `assistant`, or remove the line")
+        raise BadData(f"no turn of this chat is the assistant's (roles: {roles}), so no token of "
+                      "it can be trained; name the answering role `assistant`, or remove the line")
 
 
 def sample_of_chat(model, messages, tools, last_turn_only):
@@ -279,7 +283,7 @@ def with_end_of_text(model, ids):
 
 
 def sample_of_completion(model, prompt, completion):
-    """Together where that leaves the prompt's tokens alone; else apart, as generation would see it."""
+    """Together where that leaves the prompt's tokens alone; else apart, as generation sees it."""
     before = model.encode(prompt, add_special_tokens=True).ids
     if before and before[-1] in model.end_tokens:
         before = before[:-1]  # a tokenizer that ends each text itself
@@ -297,11 +301,12 @@ def sample_of_tokens(row):
         if not isinstance(values, list) or any(type(value) is not int for value in values):
             raise BadData(f"`{name}` must be a list of whole numbers")
         if len(values) != len(ids):
-            raise BadData(f"`{name}` has {len(values)} entries, `input_ids` {len(ids)}: they must match")
+            raise BadData(f"`{name}` has {len(values)} entries, `input_ids` {len(ids)}: these must "
+                          "be equal")
     kept = sum(mask)
     if mask != [1] * kept + [0] * (len(mask) - kept):
-        raise BadData("`attention_mask` must be ones, then zeros: padding inside a sample would train "
-                      "tokens on a gap; remove the padded tokens from the sample")
+        raise BadData("`attention_mask` must be ones, then zeros: padding inside a sample would "
+                      "train tokens on a gap; remove the padded tokens from the sample")
     for index in range(kept):
         if labels[index] not in (NOT_TRAINED, ids[index]):
             raise BadData(f"label {index} is {labels[index]}, but must be input_ids[{index}] = "
@@ -354,12 +359,12 @@ class Counts:
         self.samples = self.tokens = self.trained = self.truncated = self.dropped = self.longest = 0
 
     def text(self, max_length):
-        told = (f"{self.samples:,} samples, {self.tokens:,} tokens, {self.trained:,} of them trained, "
-                f"longest {self.longest:,}")
+        told = (f"{self.samples:,} samples, {self.tokens:,} tokens, {self.trained:,} of them "
+                f"trained, longest {self.longest:,}")
         if self.truncated:
             told += f"; {self.truncated:,} cut to {max_length:,} tokens"
         if self.dropped:
-            told += f"; {self.dropped:,} dropped, whose trained tokens all lay beyond {max_length:,}"
+            told += f"; {self.dropped:,} dropped: their trained tokens lay beyond {max_length:,}"
         return told
 
 
@@ -370,7 +375,7 @@ def fit(ids, labels, model, options, counts):
     outside = next((token for token in ids if not 0 <= token < model.vocabulary_count), None)
     if outside is not None:
         raise BadData(f"token id {outside} is outside the model's vocabulary of "
-                      f"{model.vocabulary_count:,}; likely it was made by another model's tokenizer")
+                      f"{model.vocabulary_count:,}; likely another model's tokenizer made it")
     if options.max_length and len(ids) > options.max_length:
         ids, labels = ids[:options.max_length], labels[:options.max_length]
         if not trained_count(labels):
@@ -395,7 +400,7 @@ def prepared_samples(model, options, counts):
                 try:
                     row = json.loads(line)
                 except ValueError as error:
-                    raise BadData(f"not valid JSON ({error}); each line is one JSON object") from error
+                    raise BadData(f"not valid JSON ({error}); each line is one object") from None
                 for ids, labels in samples_of(model, row, options):
                     sample = fit(ids, labels, model, options, counts)
                     if sample:
@@ -403,20 +408,23 @@ def prepared_samples(model, options, counts):
                 if number % 5000 == 0 and sys.stderr.isatty():
                     print(f"\r{number:,} lines", end="", file=sys.stderr, flush=True)
         except UnicodeDecodeError as error:
-            raise BadData(f"{options.input}:{number + 1}: not UTF-8 ({error}); save it as UTF-8") from error
+            raise BadData(f"{options.input}:{number + 1}: not UTF-8 ({error}); "
+                          "save it as UTF-8") from None
         except BadData as error:
             raise BadData(f"{options.input}:{number}: {error}") from error
 
 
 def show(model, ids, labels):
-    """One sample for people: trained tokens are green, or in brackets where there are no colours."""
+    """One sample for people: trained tokens are green, or in brackets without colours."""
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    begin, end, plain = ("\033[32m", "\033[0m", "\033[2m") if coloured else ("[", "]", "")
+    green, grey, end = "\033[32m", "\033[2m", "\033[0m"
     for token, label in zip(ids, labels):
         text = model.tokenizer.decode([token], skip_special_tokens=False)
-        shown = text if coloured else text.replace("\n", "\\n")
-        print(f"{begin}{shown}{end}" if label != NOT_TRAINED else f"{plain}{shown}{end if coloured else ''}",
-              end="")
+        trained = label != NOT_TRAINED
+        if coloured:
+            print(f"{green if trained else grey}{text}{end}", end="")
+        else:
+            print(f"[{text}]" if trained else text, end="")
     print("\n" + "-" * 40)
 
 
@@ -430,7 +438,8 @@ def write_samples(samples, model, options):
             for index, (ids, labels) in enumerate(samples):
                 if index < options.show:
                     show(model, ids, labels)
-                file.write(json.dumps({"input_ids": ids, "labels": labels}, separators=(",", ":")) + "\n")
+                row = {"input_ids": ids, "labels": labels}
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
             mask = os.umask(0)
             os.umask(mask)

@@ -3,14 +3,14 @@
 
 usage: prepare_devil.py OUT_DIR        (OUT_DIR as in data/devil)
 
-Reads Debian's package dict-devil (public domain, Ambrose Bierce, 1911) and writes OUT_DIR/train.jsonl and
-OUT_DIR/held_out.jsonl, one chat a line:
+Reads Debian's package dict-devil (public domain, Ambrose Bierce, 1911) and writes
+OUT_DIR/train.jsonl and OUT_DIR/held_out.jsonl, one chat a line:
   {"messages": [{"role": "user", "content": "What is the meaning of the word \\"x\\"?"},
                 {"role": "assistant", "content": "its definition"}]}
 
-An entry is `WORD, n.  text`; its definition is the first paragraph, without the verse that follows, where
-that has 10 to 600 characters: 889 entries. The 64 whose words have the smallest sha256 are held out, so
-the split is the same everywhere and a word is never on both sides.
+An entry is `WORD, n.  text`; its definition is the first paragraph, without the verse that follows,
+where that has 10 to 600 characters: 889 entries. The 64 whose words have the smallest sha256 are
+held out, so the split is the same everywhere and a word is never on both sides.
 """
 
 import argparse
@@ -71,13 +71,13 @@ def main():
     parser.add_argument("--source", type=Path, default=SOURCE, help="default: %(default)s")
     options = parser.parse_args()
     if not options.source.is_file():
-        sys.exit(f"prepare_devil: {options.source} is missing; it comes with Debian's package dict-devil: "
+        sys.exit(f"prepare_devil: {options.source} is missing; Debian's package dict-devil has it: "
                  "run scripts/setup, or apt-get install dict-devil")
     with gzip.open(options.source, "rt", encoding="utf-8", errors="replace") as file:
         entries = list(read_entries(file.read()))
     if len(entries) != ENTRY_COUNT:
-        print(f"prepare_devil: {len(entries)} entries where {ENTRY_COUNT} were expected: another edition "
-              "of the dictionary, so losses will differ a little", file=sys.stderr)
+        print(f"prepare_devil: {len(entries)} entries where {ENTRY_COUNT} were expected: another "
+              "edition of the dictionary, so losses will differ a little", file=sys.stderr)
     train, held_out = split(entries)
     options.out.mkdir(parents=True, exist_ok=True)
     write_chats(options.out / "train.jsonl", train)

