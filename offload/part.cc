@@ -96,7 +96,8 @@ const char* find_fault(const Layout& layout) {
         if (run.element_count % block_elements != 0) return "a layer is not padded to a block";
         uint64_t free_element = 0;
         for (const TensorExtent& extent : run.tensors) {
-            if (extent.first_element % tensor_alignment_elements != 0) return "a tensor is not aligned";
+            if (extent.first_element % tensor_alignment_elements != 0)
+                return "a tensor is not aligned";
             if (extent.first_element < free_element) return "two tensors overlap";
             free_element = extent.first_element + extent.element_count;
         }

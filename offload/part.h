@@ -1,10 +1,10 @@
 // Layout: how the parameters of a model become parts.
 //
 // A layer's tensors are laid one after another into one flat run of elements, each beginning at a
-// multiple of 32 elements (64 bytes in bf16); the run is padded to a multiple of 2048. The layout is
-// a function of the model alone. A part is a piece of one layer's run: at most part_bytes (counted
-// in the compute dtype), a multiple of 2048 elements. Parts may cut a tensor anywhere; a layer's
-// parts always lie side by side where it computes, so that its tensors are whole there.
+// multiple of 32 elements (64 bytes in bf16); the run is padded to a multiple of 2048. The layout
+// is a function of the model alone. A part is a piece of one layer's run: at most part_bytes
+// (counted in the compute dtype), a multiple of 2048 elements. Parts may cut a tensor anywhere; a
+// layer's parts always lie side by side where it computes, so that its tensors are whole there.
 //
 // Everything that must not depend on how the parts are cut (the gradient norm) is counted in blocks
 // of 2048 elements of the flat run, which no part boundary ever crosses.

@@ -1,0 +1,244 @@
+#include "offload/slots.h"
+
+#include <algorithm>
+#include <array>
+
+#include "offload/units.h"
+
+namespace headrace::offload {
+
+namespace {
+
+uint32_t part_count(const Workload& workload) {
+    return static_cast<uint32_t>(workload.layout.parts.size());
+}
+
+uint32_t group_max(const Workload& workload, const Plan& plan) {
+    return std::min(plan.group, workload.micro_batch_count_max);
+}
+
+// Parts of a layer's visit, all runs.
+uint32_t parts_in(const Workload& workload, uint32_t layer) {
+    return static_cast<uint32_t>(parts_used(workload.layout, layer).size());
+}
+
+// The slots a ring needs so that `window` successive layers fit side by side.
+uint32_t window_slots(const Workload& workload, uint32_t window) {
+    const uint32_t layers = layer_count(workload);
+    uint32_t largest = 0;
+    for (uint32_t first = 0; first < layers; ++first) {
+        uint32_t slots = 0;
+        for (uint32_t layer = first; layer < std::min(layers, first + window); ++layer) {
+            slots += parts_in(workload, layer);
+        }
+        largest = std::max(largest, slots);
+    }
+    return largest;
+}
+
+uint64_t largest_bytes(const Workload& workload, Kind kind) {
+    uint64_t size_bytes = 0;
+    for (uint32_t part = 0; part < part_count(workload); ++part) {
+        size_bytes = std::max(size_bytes, bytes_of_value(workload, {.kind = kind, .of = part}));
+    }
+    return size_bytes;
+}
+
+// Hands out slots; gpu and ram slots one after another in their slab, nvme slots as places.
+class SlotMaker {
+  public:
+    explicit SlotMaker(std::vector<Slot>& slots) : slots_(slots) {}
+
+    SlotId make(Tier tier, Kind kind, uint64_t size_bytes, bool is_home) {
+        CHECK_EQ(size_bytes % page_bytes, 0u);
+        uint64_t& next = next_[static_cast<size_t>(tier)];
+        Slot slot{.tier = tier,
+                  .kind = kind,
+                  .offset_bytes = next,
+                  .size_bytes = size_bytes,
+                  .copy_count = 1,
+                  .is_home = is_home};
+        next += tier == Tier::nvme ? 1 : size_bytes;
+        slots_.push_back(slot);
+        return static_cast<SlotId>(slots_.size() - 1);
+    }
+
+    std::vector<SlotId> ring(Tier tier, Kind kind, uint64_t size_bytes, uint32_t slot_count) {
+        std::vector<SlotId> ring;
+        for (uint32_t i = 0; i < slot_count; ++i)
+            ring.push_back(make(tier, kind, size_bytes, false));
+        return ring;
+    }
+
+    SlotId control(Kind kind) {
+        slots_.push_back({.tier = Tier::ram, .kind = kind, .is_home = kind != Kind::norm});
+        return static_cast<SlotId>(slots_.size() - 1);
+    }
+
+    uint64_t end_bytes(Tier tier) const { return next_[static_cast<size_t>(tier)]; }
+
+  private:
+    std::vector<Slot>& slots_;
+    std::array<uint64_t, 3> next_ = {};
+};
+
+void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
+    auto part_home = [&](Kind kind, uint32_t part, Tier tier) {
+        return maker.make(tier, kind, bytes_of_value(workload, {.kind = kind, .of = part}), true);
+    };
+    const uint32_t parts = part_count(workload);
+    for (uint32_t part = 0; part < parts; ++part) {
+        table.hi.push_back(part_home(Kind::hi, part, plan.homes[part].hi));
+    }
+    for (uint32_t part = 0; part < parts; ++part) {
+        table.opt.push_back(part_home(Kind::opt, part, plan.homes[part].opt));
+    }
+    for (uint32_t part = 0; part < parts; ++part) {
+        table.stash.push_back(part_home(Kind::stash, part, plan.homes[part].stash));
+    }
+    table.acc.assign(size_t{parts} * 2, no_slot);
+    for (uint8_t use = 0; use < 2; ++use) {
+        for (uint32_t part = 0; part < parts; ++part) {
+            if (!needs_acc_home(workload, plan, part, use)) continue;
+            table.acc[size_t{part} * 2 + use] = part_home(Kind::acc, part, plan.homes[part].acc);
+        }
+    }
+    table.act.resize(layer_count(workload));
+    for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
+        for (uint32_t i = 0; i < group_max(workload, plan); ++i) {
+            table.act[boundary].push_back(
+                maker.make(plan.act_homes[boundary], Kind::act, workload.act_bytes, true));
+        }
+    }
+    if (plan.path_count == 0) return;
+    for (const std::vector<SlotId>* homes : {&table.hi, &table.opt}) {
+        for (const SlotId slot : *homes) {
+            if (table.slots[slot].tier == Tier::nvme) table.slots[slot].copy_count = 2;
+        }
+    }
+}
+
+// Which kinds pass through ram or the gpu rings, given the homes.
+bool any_home(const Plan& plan, Tier PartHomes::*kind, auto matches) {
+    return std::ranges::any_of(plan.homes,
+                               [&](const PartHomes& homes) { return matches(homes.*kind); });
+}
+
+void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
+    const auto not_ram = [](Tier tier) { return tier != Tier::ram; };
+    const auto not_gpu = [](Tier tier) { return tier != Tier::gpu; };
+    const auto nvme = [](Tier tier) { return tier == Tier::nvme; };
+    const uint64_t hi = largest_bytes(workload, Kind::hi);
+    const uint64_t opt = largest_bytes(workload, Kind::opt);
+    const uint64_t stash = largest_bytes(workload, Kind::stash);
+    const uint64_t acc = largest_bytes(workload, Kind::acc);
+    const uint64_t act = workload.act_bytes;
+    const uint32_t group = group_max(workload, plan);
+    if (any_home(plan, &PartHomes::hi, not_gpu)) {
+        table.gpu_hi = maker.ring(Tier::gpu, Kind::hi, hi, window_slots(workload, plan.window));
+    }
+    table.gpu_acc = maker.ring(Tier::gpu, Kind::acc, acc, window_slots(workload, 1));
+    const auto acc_home_is_off_gpu = [&](size_t i) {
+        return table.acc[i] != no_slot && table.slots[table.acc[i]].tier != Tier::gpu;
+    };
+    bool seam = false;
+    for (size_t i = 1; i < table.acc.size(); i += 2) seam = seam || acc_home_is_off_gpu(i);
+    if (seam) table.gpu_seam = maker.ring(Tier::gpu, Kind::acc, acc, plan.rings.gpu_seam);
+    if (any_home(plan, &PartHomes::stash, not_gpu)) {
+        table.gpu_stash = maker.ring(Tier::gpu, Kind::stash, stash, plan.rings.gpu_stash);
+    }
+    table.gpu_act = maker.ring(Tier::gpu, Kind::act, act, group + 2);
+    table.gpu_dact = maker.ring(Tier::gpu, Kind::dact, act, group + 1);
+    if (any_home(plan, &PartHomes::hi, not_ram)) {
+        table.ram_hi = maker.ring(Tier::ram, Kind::hi, hi, plan.rings.ram_hi);
+    }
+    if (any_home(plan, &PartHomes::opt, not_ram)) {
+        table.ram_opt = maker.ring(Tier::ram, Kind::opt, opt, plan.rings.ram_opt);
+    }
+    if (any_home(plan, &PartHomes::stash, not_ram)) {
+        table.ram_stash = maker.ring(Tier::ram, Kind::stash, stash, plan.rings.ram_stash);
+    }
+    const bool acc_nvme = std::ranges::any_of(table.acc, [&](SlotId slot) {
+        return slot != no_slot && table.slots[slot].tier == Tier::nvme;
+    });
+    if (acc_nvme) table.ram_acc = maker.ring(Tier::ram, Kind::acc, acc, plan.rings.ram_acc);
+    const bool act_nvme = std::ranges::any_of(plan.act_homes, nvme);
+    if (act_nvme) table.ram_act = maker.ring(Tier::ram, Kind::act, act, plan.rings.ram_act);
+}
+
+// The gpu homes of one kind: for all parts of a layer or for none.
+bool splits_a_layer(const Workload& workload, const Plan& plan, Tier PartHomes::*kind) {
+    for (const LayerLayout& layer : workload.layout.layers) {
+        for (uint32_t i = 1; i < layer.part_count; ++i) {
+            const Tier first = plan.homes[layer.first_part].*kind;
+            const Tier other = plan.homes[layer.first_part + i].*kind;
+            if ((first == Tier::gpu) != (other == Tier::gpu)) return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use) {
+    const uint32_t uses = use_count(workload, part);
+    if (use >= uses) return false;
+    const bool several_passes = workload.micro_batch_count_max > plan.group;
+    return several_passes || use == 1;
+}
+
+Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home) {
+    Plan plan;
+    plan.homes.assign(workload.layout.parts.size(), homes);
+    plan.act_homes.assign(layer_count(workload), act_home);
+    return plan;
+}
+
+const char* find_fault(const Workload& workload, const Plan& plan) {
+    if (layer_count(workload) < 2) return "a model needs an embedding and a head";
+    if (workload.micro_batch_count == 0) return "no micro-batch";
+    if (workload.micro_batch_count > workload.micro_batch_count_max) {
+        return "more micro-batches than slots are laid out for";
+    }
+    if (workload.act_bytes % page_bytes != 0) return "act_bytes is not a multiple of a page";
+    if (plan.group == 0) return "micro_batches_per_pass is 0";
+    if (plan.window == 0) return "layers_in_flight is 0";
+    if (plan.homes.size() != workload.layout.parts.size()) return "homes are not one per part";
+    if (plan.act_homes.size() != layer_count(workload)) return "act_homes are not one per boundary";
+    if (splits_a_layer(workload, plan, &PartHomes::hi)) {
+        return "a layer's weights must be on the gpu as a whole or not at all";
+    }
+    if (splits_a_layer(workload, plan, &PartHomes::acc)) {
+        return "a layer's accumulators must be on the gpu as a whole or not at all";
+    }
+    const RingSizes& rings = plan.rings;
+    for (const uint32_t slots : {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc,
+                                 rings.ram_act, rings.gpu_stash, rings.gpu_seam}) {
+        if (slots == 0) return "a ring has no slot";
+    }
+    return nullptr;
+}
+
+SlotTable lay_slots(const Workload& workload, const Plan& plan) {
+    const char* fault = find_fault(workload, plan);
+    CHECK_TEXT(fault == nullptr, fault);
+    SlotTable table;
+    SlotMaker maker(table.slots);
+    lay_homes(workload, plan, maker, table);
+    lay_rings(workload, plan, maker, table);
+    for (uint32_t part = 0; part < part_count(workload); ++part) {
+        table.norm.push_back(maker.control(Kind::norm));
+    }
+    table.verdict = maker.control(Kind::verdict);
+    for (uint32_t path = 0; path < plan.path_count; ++path) {
+        table.flushed.push_back(maker.control(Kind::flushed));
+    }
+    if (plan.path_count > 0) {
+        table.journal = maker.control(Kind::journal);
+        table.committed = maker.control(Kind::committed);
+    }
+    table.workspace_offset_bytes = maker.end_bytes(Tier::gpu);
+    return table;
+}
+
+}  // namespace headrace::offload

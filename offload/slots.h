@@ -1,0 +1,80 @@
+// Slots: the fixed places of a schedule. Homes first (where a value lives between periods), then
+// one ring per tier and kind, then control. Slots are laid out once from the workload's largest
+// number of micro-batches, so every list of the same plan (training, a short last window,
+// evaluation) shares them, and the peak bytes of a tier are a sum that holds for every timing.
+//
+// What a layer computes with must be whole: the parts of one layer always take neighbouring slots
+// (gpu homes and the gpu rings of hi and acc), so their bytes lie side by side.
+#pragma once
+
+#include <vector>
+
+#include "offload/schedule.h"
+
+namespace headrace::offload {
+
+inline constexpr SlotId no_slot = ~SlotId{0};
+
+// Where each value of a part lives between periods. opt and stash: any tier. hi and acc on the gpu:
+// for all parts of a layer or for none. acc: between passes, and for a tied part between its uses.
+struct PartHomes {
+    Tier hi = Tier::nvme;
+    Tier opt = Tier::nvme;
+    Tier stash = Tier::nvme;
+    Tier acc = Tier::nvme;
+    bool operator==(const PartHomes&) const = default;
+};
+
+// Ring slots, each as large as the largest value of its kind. At least 1 each.
+struct RingSizes {
+    uint32_t ram_hi = 2;
+    uint32_t ram_opt = 2;
+    uint32_t ram_stash = 2;
+    uint32_t ram_acc = 2;
+    uint32_t ram_act = 2;
+    uint32_t gpu_stash = 2;  // between reduce and evict
+    uint32_t gpu_seam = 1;   // the second accumulator of a tied part, while it is reduced
+    bool operator==(const RingSizes&) const = default;
+};
+
+// The planner's answer, as far as the schedule needs it. None of it changes a bit of the result.
+struct Plan {
+    uint32_t group = 1;            // micro-batches per pass over the layers
+    uint32_t window = 2;           // layers in flight on the gpu
+    std::vector<PartHomes> homes;  // one per part
+    std::vector<Tier> act_homes;   // one per boundary, 0 to head_layer (0 and the last unused)
+    RingSizes rings;
+    uint32_t path_count = 0;  // > 0: the list ends with a commit over so many paths
+    bool operator==(const Plan&) const = default;
+};
+
+// Every part and boundary on one tier each.
+Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home);
+
+// First reason why this plan cannot be built for this workload, or null.
+const char* find_fault(const Workload& workload, const Plan& plan);
+
+struct SlotTable {
+    std::vector<Slot> slots;
+    uint64_t workspace_offset_bytes = 0;
+
+    // Homes, by part; acc by part * 2 + use (no_slot where none is needed); act by boundary, then
+    // by place in the group.
+    std::vector<SlotId> hi, opt, stash, acc;
+    std::vector<std::vector<SlotId>> act;
+    // Control.
+    std::vector<SlotId> norm, flushed;
+    SlotId verdict = no_slot, journal = no_slot, committed = no_slot;
+    // Rings; empty where no value of the plan passes through.
+    std::vector<SlotId> gpu_hi, gpu_acc, gpu_seam, gpu_stash, gpu_act, gpu_dact;
+    std::vector<SlotId> ram_hi, ram_opt, ram_stash, ram_acc, ram_act;
+};
+
+// CHECKs that find_fault(workload, plan) is null.
+SlotTable lay_slots(const Workload& workload, const Plan& plan);
+
+// Whether a use's accumulator needs a home: there are several passes, or the part is used twice and
+// this is the use whose gradient is ready first.
+bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use);
+
+}  // namespace headrace::offload
