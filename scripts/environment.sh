@@ -1,7 +1,8 @@
+# shellcheck shell=bash
 # Sourced by the scripts beside it: where the project, its Python environment and its caches are.
 #   HEADRACE_ROOT    this checkout
-#   HEADRACE_CACHE   downloads that outlive a checkout  (default: XDG_CACHE_HOME or ~/.cache, /headrace)
-#   HEADRACE_VENV    the Python environment             (default: HEADRACE_CACHE/venv)
+#   HEADRACE_CACHE   downloads that outlive a checkout; default: ~/.cache/headrace
+#   HEADRACE_VENV    the Python environment; default: HEADRACE_CACHE/venv
 #   HEADRACE_PYTHON  its python, which CMake and the engine look for
 # What the caller has set already is kept.
 
