@@ -1,8 +1,8 @@
 """Goal: scripts/tidy.py finds what it promises to find, and leaves alone what is right.
 
-Method: trees of a few invented files. A clean one gives no finding; each case then changes one thing
-and must give exactly the findings of one rule, at the named place. Last, every rule and every row of
-BANNED must have had a case, so that a rule that finds nothing cannot hide.
+Method: trees of a few invented files. A clean one gives no finding; each case then changes one
+thing and must give exactly the findings of one rule, at the named place. Last, every rule and every
+row of BANNED must have had a case, so that a rule that finds nothing cannot hide.
 """
 
 import sys
@@ -23,7 +23,7 @@ CLEAN = {
     "offload/part.cc": '#include "offload/part.h"\n\nnamespace headrace::offload {\n'
                        "// A string and a comment hold no code: throw, new int.\n"
                        'const char* text = "throw new std::cout /tmp";\n'
-                       "int64_t part_count(uint64_t size_bytes) { return size_bytes / 1'000; }\n}\n",
+                       "int64_t part_count(uint64_t size_bytes) { return size_bytes / 1'0; }\n}\n",
     "nvme/README.md": "Reads.\n",
     "nvme/CMakeLists.txt": "headrace_library(nvme SOURCES ring.cc USES headrace::offload)\n",
     "nvme/ring.h": "// A ring.\n#pragma once\n#include \"offload/part.h\"\n"
@@ -136,7 +136,8 @@ class TidyTest(unittest.TestCase):
     def test_a_waiver_needs_a_reason(self):
         call = "auto* run = new Run;"
         for waiver, expected in (("// tidy: allow new, because it lives as long as the program", 0),
-                                 ("// tidy: allow new, because", 1), ("// tidy: allow mmap, because x", 1)):
+                                 ("// tidy: allow new, because", 1),
+                                 ("// tidy: allow mmap, because x", 1)):
             changes, _ = appended("engine/run.cc", waiver + "\n" + call)
             self.assertEqual(len(faults(changes)), expected, waiver)
 
@@ -145,7 +146,7 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(faults({"offload/part.cc": CLEAN["offload/part.cc"] + text}), [])
 
     def test_homes_may_call_what_is_theirs(self):
-        changes, _ = appended("nvme/ring.cc", 'int file = ::open("x", O_DIRECT); io_uring_submit(r);')
+        changes, _ = appended("nvme/ring.cc", '::open("x", O_DIRECT); io_uring_submit(ring);')
         self.assertEqual(faults(changes), [])
 
     def test_functions_are_told_from_other_braces(self):
