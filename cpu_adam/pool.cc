@@ -1,0 +1,84 @@
+#include "cpu_adam/pool.h"
+
+#include <algorithm>
+
+#include "offload/check.h"
+#include "offload/part.h"
+#include "offload/units.h"
+
+namespace headrace::cpu_adam {
+
+using offload::block_elements;
+
+ElementRange range_of(ThreadShare share, uint64_t element_count) {
+    CHECK_GE(share.thread_count, 1u);
+    CHECK_LT(share.thread_index, share.thread_count);
+    const uint64_t block_count = offload::div_ceil(element_count, block_elements);
+    const uint64_t each = block_count / share.thread_count;
+    const uint64_t larger_count = block_count % share.thread_count;  // these take one block more
+    auto first_of = [&](uint64_t thread_index) {
+        const uint64_t block = thread_index * each + std::min(thread_index, larger_count);
+        return std::min(block * block_elements, element_count);
+    };
+    const uint64_t first = first_of(share.thread_index);
+    return {.first_element = first, .element_count = first_of(share.thread_index + 1) - first};
+}
+
+UpdatePool::UpdatePool(uint32_t thread_count) : thread_count_(thread_count) {
+    CHECK_GE(thread_count, 1u);
+    workers_.reserve(thread_count - 1);
+    for (uint32_t index = 1; index < thread_count; ++index) {
+        workers_.emplace_back([this, index] { work(index); });
+    }
+}
+
+UpdatePool::~UpdatePool() {
+    {
+        const std::lock_guard lock(mutex_);
+        CHECK_EQ(working_count_, 0u);
+        stopping_ = true;
+    }
+    task_given_.notify_all();
+}
+
+void UpdatePool::do_share(const Task& task, uint32_t thread_index) const {
+    const ThreadShare share{.thread_index = thread_index, .thread_count = thread_count_};
+    const ElementRange range = range_of(share, task.part.element_count);
+    update_range(*task.row, task.factors, task.part, range);
+}
+
+void UpdatePool::work(uint32_t thread_index) {
+    uint64_t tasks_seen = 0;
+    while (true) {
+        Task task;
+        {
+            std::unique_lock lock(mutex_);
+            task_given_.wait(lock, [&] { return stopping_ || task_number_ != tasks_seen; });
+            if (stopping_) return;
+            tasks_seen = task_number_;
+            task = task_;
+        }
+        do_share(task, thread_index);
+        const std::lock_guard lock(mutex_);
+        CHECK_GT(working_count_, 0u);
+        if (--working_count_ == 0) task_done_.notify_one();
+    }
+}
+
+void UpdatePool::update(const Row& row, const AdamStep& step, const PartUpdate& part) {
+    const std::lock_guard one_call(calls_);
+    const Task task{.row = &row, .factors = factors_of(step), .part = part};
+    {
+        const std::lock_guard lock(mutex_);
+        CHECK_EQ(working_count_, 0u);
+        task_ = task;
+        ++task_number_;
+        working_count_ = thread_count_ - 1;
+    }
+    task_given_.notify_all();
+    do_share(task, 0);
+    std::unique_lock lock(mutex_);
+    task_done_.wait(lock, [this] { return working_count_ == 0; });
+}
+
+}  // namespace headrace::cpu_adam

@@ -1,0 +1,284 @@
+// Goal: every row of the update has the bits of the scalar row, for every format, count, start and
+// value; memory beside the operands stays untouched; and the scalar row is right.
+// Method: each row that the machine can run, and the AVX-512 source over SIMDe, against the scalar
+// row on seeded values over 40 powers of e, with canaries; one step against double arithmetic.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cpu_adam/variants.h"
+#include "tests/cpu_adam/adam_reference.h"
+
+namespace headrace::cpu_adam {
+
+#ifdef HEADRACE_HAS_SIMDE
+void update_avx512_emulated(const StepFactors& factors, const Operands& operands);
+#endif
+
+namespace {
+
+constexpr uint64_t canary_elements = 24;
+constexpr uint16_t canary_16 = 0xA55A;
+constexpr float canary_32 = -1234.5f;
+
+std::vector<Row> rows_to_test() {
+    std::vector<Row> result;
+    for (const Row& row : rows()) {
+        if (is_supported(row)) result.push_back(row);
+    }
+#ifdef HEADRACE_HAS_SIMDE
+    result.push_back({"avx512_emulated", Isa::baseline, &update_avx512_emulated});
+#endif
+    return result;
+}
+
+// An array of elements between canaries, beginning `start` elements after an aligned address.
+template <typename T>
+struct Guarded {
+    Guarded(const std::vector<T>& values, uint64_t start, T canary)
+        : canary_value(canary),
+          element_count(values.size()),
+          first(canary_elements + start),
+          all(values.size() + 2 * canary_elements + start, canary) {
+        for (size_t i = 0; i < values.size(); ++i) all[first + i] = values[i];
+    }
+    T* data() { return all.data() + first; }
+    bool canaries_live() const {
+        for (size_t i = 0; i < all.size(); ++i) {
+            const bool outside = i < first || i >= first + element_count;
+            if (outside && std::memcmp(&all[i], &canary_value, sizeof(T)) != 0) return false;
+        }
+        return true;
+    }
+    bool operator==(const Guarded& other) const {
+        return all.size() == other.all.size() &&
+               std::memcmp(all.data(), other.all.data(), all.size() * sizeof(T)) == 0;
+    }
+    T canary_value;
+    uint64_t element_count;
+    uint64_t first;
+    std::vector<T> all;
+};
+
+// One array of every kind; a format uses some of them.
+struct Arrays {
+    Arrays(uint64_t element_count, uint64_t start, uint32_t seed)
+        : hi(to_bf16(wide_values(element_count, seed)), start, canary_16),
+          lo(std::vector<uint16_t>(element_count), start, canary_16),
+          weight(wide_values(element_count, seed), start, canary_32),
+          m(std::vector<float>(element_count), start, canary_32),
+          v(std::vector<float>(element_count), start, canary_32),
+          gradient_bf16(to_bf16(wide_values(element_count, seed + 1)), start, canary_16),
+          gradient_fp32(wide_values(element_count, seed + 2), start, canary_32) {}
+
+    Operands operands(bool split, bool bf16_gradient) {
+        Operands result{.element_count = m.element_count, .m = m.data(), .v = v.data()};
+        result.hi = split ? hi.data() : nullptr;
+        result.lo = split ? lo.data() : nullptr;
+        result.weight = split ? nullptr : weight.data();
+        result.gradient_bf16 = bf16_gradient ? gradient_bf16.data() : nullptr;
+        result.gradient_fp32 = bf16_gradient ? nullptr : gradient_fp32.data();
+        return result;
+    }
+    bool canaries_live() const {
+        return hi.canaries_live() && lo.canaries_live() && weight.canaries_live() &&
+               m.canaries_live() && v.canaries_live() && gradient_bf16.canaries_live() &&
+               gradient_fp32.canaries_live();
+    }
+    bool operator==(const Arrays&) const = default;
+
+    Guarded<uint16_t> hi, lo;
+    Guarded<float> weight, m, v;
+    Guarded<uint16_t> gradient_bf16;
+    Guarded<float> gradient_fp32;
+};
+
+AdamStep step_of(uint64_t adam_step, Decay decay = Decay::decoupled) {
+    return {.learning_rate = 1e-3,
+            .weight_decay = 0.1,
+            .adam_step = adam_step,
+            .gradient_scale = 0.37f,
+            .decay = decay};
+}
+
+struct Format {
+    bool split = true;
+    bool bf16_gradient = true;
+};
+constexpr Format formats[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+
+struct Extent {
+    uint64_t element_count = 0;
+    uint64_t start = 0;  // elements after an aligned address
+};
+
+void expect_scalar_bits(const Row& row, Format format, Extent extent, uint64_t step_count) {
+    Arrays expected(extent.element_count, extent.start, 7);
+    Arrays actual = expected;
+    for (uint64_t t = 1; t <= step_count; ++t) {
+        const Decay decay = t % 2 == 0 ? Decay::l2 : Decay::decoupled;
+        const StepFactors factors = factors_of(step_of(t, decay));
+        update_scalar(factors, expected.operands(format.split, format.bf16_gradient));
+        row.update(factors, actual.operands(format.split, format.bf16_gradient));
+    }
+    EXPECT_TRUE(actual == expected)
+        << row.name << " count " << extent.element_count << " start " << extent.start << " split "
+        << format.split << " bf16 gradient " << format.bf16_gradient;
+    EXPECT_TRUE(actual.canaries_live()) << row.name << " count " << extent.element_count;
+}
+
+}  // namespace
+
+TEST(Rows, tested_ones_are_named) {
+    std::string names;
+    for (const Row& row : rows_to_test()) names += std::string(row.name) + " ";
+    RecordProperty("rows", names);
+    EXPECT_NE(names.find("scalar"), std::string::npos);
+}
+
+TEST(Rows, math_4_every_count_and_start_has_scalar_bits_and_live_canaries) {
+    for (const Row& row : rows_to_test()) {
+        for (const uint64_t count : {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 1023, 1024, 1025}) {
+            for (const uint64_t start : {0, 1, 3}) {
+                for (const Format format : formats) {
+                    expect_scalar_bits(row, format, {count, start}, 3);
+                }
+            }
+        }
+    }
+}
+
+TEST(Rows, math_4_a_million_and_three_elements) {
+    expect_scalar_bits(best(), {}, {(1 << 20) + 3, 1}, 1);
+}
+
+TEST(Rows, bits_are_equal_after_twenty_steps) {
+    for (const Row& row : rows_to_test()) {
+        for (const Format format : formats) expect_scalar_bits(row, format, {8192 + 5, 0}, 20);
+    }
+}
+
+TEST(Rows, special_values_have_scalar_bits) {
+    const float largest = std::numeric_limits<float>::max();
+    const float denormal = std::numeric_limits<float>::denorm_min();
+    const std::vector<float> specials = {0.0f,      -0.0f,      largest, -largest, denormal,
+                                         -denormal, 1e-38f,     1e30f,   -1e20f,   INFINITY,
+                                         -INFINITY, 0x1.018p0f, 1.0f,    0x1p-126f};
+    std::vector<float> weights, gradients;
+    for (const float weight : specials) {
+        for (const float gradient : specials) {
+            if (!std::isfinite(gradient)) continue;
+            weights.push_back(weight);
+            gradients.push_back(gradient);
+        }
+    }
+    for (const Row& row : rows_to_test()) {
+        Arrays expected(weights.size(), 0, 3), actual(weights.size(), 0, 3);
+        for (Arrays* arrays : {&expected, &actual}) {
+            std::copy(weights.begin(), weights.end(), arrays->weight.data());
+            std::copy(gradients.begin(), gradients.end(), arrays->gradient_fp32.data());
+        }
+        for (uint64_t t = 1; t <= 4; ++t) {
+            update_scalar(factors_of(step_of(t)), expected.operands(false, false));
+            row.update(factors_of(step_of(t)), actual.operands(false, false));
+        }
+        EXPECT_TRUE(actual == expected) << row.name;
+        for (size_t i = 0; i < weights.size(); ++i) {
+            EXPECT_TRUE(std::isfinite(expected.v.data()[i])) << weights[i] << " " << gradients[i];
+        }
+    }
+}
+
+// A step with learning rate 0 joins and splits the master and must give its bits back: all values
+// of lo with hi that covers every exponent, both signs and the ties.
+TEST(Rows, split_master_is_lossless_and_every_nan_becomes_one) {
+    const StepFactors factors = factors_of({.learning_rate = 0});
+    std::vector<uint32_t> masters;
+    for (uint32_t upper = 0; upper < 0x10000; upper += 0x11) {
+        for (uint32_t lower : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xC000u, 0xFFFFu, upper}) {
+            masters.push_back(upper << 16 | lower);
+        }
+    }
+    for (const Row& row : rows_to_test()) {
+        Arrays arrays(masters.size(), 0, 5);
+        for (size_t i = 0; i < masters.size(); ++i) {
+            arrays.hi.data()[i] = static_cast<uint16_t>((masters[i] + 0x8000u) >> 16);
+            arrays.lo.data()[i] = static_cast<uint16_t>(masters[i]);
+            arrays.gradient_bf16.data()[i] = 0;
+        }
+        row.update(factors, arrays.operands(true, true));
+        for (size_t i = 0; i < masters.size(); ++i) {
+            if (!std::isfinite(std::bit_cast<float>(masters[i]))) continue;
+            const float master = master_of(arrays.hi.data()[i], arrays.lo.data()[i]);
+            ASSERT_EQ(std::bit_cast<uint32_t>(master), masters[i]) << row.name;
+        }
+        for (size_t i = 0; i < masters.size(); ++i) {
+            if (!std::isnan(std::bit_cast<float>(masters[i]))) continue;
+            ASSERT_EQ(arrays.hi.data()[i], 0x7FC0) << row.name;
+            ASSERT_EQ(arrays.lo.data()[i], 0) << row.name;
+        }
+    }
+}
+
+// Where the weight is not smaller than a few steps; below that the rounding of the step itself, a
+// few ulp of the step, is what counts.
+TEST(Rows, first_step_is_within_one_ulp_of_double) {
+    const uint64_t count = 20000;
+    for (const double learning_rate : {1e-5, 1e-3}) {
+        Arrays arrays(count, 0, 1);
+        const std::vector<float> weights = plain_values(count, 0.5f, 11);
+        const std::vector<float> gradients = wide_values(count, 12);
+        std::copy(weights.begin(), weights.end(), arrays.weight.data());
+        std::copy(gradients.begin(), gradients.end(), arrays.gradient_fp32.data());
+        const AdamStep step{.learning_rate = learning_rate, .weight_decay = 0.01};
+        update_scalar(factors_of(step), arrays.operands(false, false));
+        for (size_t i = 0; i < count; ++i) {
+            ReferenceElement element{.w = static_cast<double>(weights[i])};
+            if (std::fabs(element.w) < 4 * learning_rate) continue;
+            update_reference(step, static_cast<double>(gradients[i]), &element);
+            const double correct = static_cast<double>(static_cast<float>(element.w));
+            const double actual = static_cast<double>(arrays.weight.data()[i]);
+            ASSERT_LE(std::fabs(actual - correct), ulp_of(correct)) << i << " w " << weights[i];
+        }
+    }
+}
+
+TEST(Rows, padding_stays_zero) {
+    for (const Row& row : rows_to_test()) {
+        Arrays arrays(4096 + 3, 0, 1);
+        std::fill_n(arrays.hi.data(), 4099, uint16_t{0});
+        std::fill_n(arrays.gradient_bf16.data(), 4099, uint16_t{0});
+        for (uint64_t t = 1; t <= 5; ++t) {
+            row.update(factors_of(step_of(t)), arrays.operands(true, true));
+        }
+        for (size_t i = 0; i < 4099; ++i) {
+            ASSERT_EQ(arrays.hi.data()[i], 0) << row.name;
+            ASSERT_EQ(arrays.lo.data()[i], 0) << row.name;
+            ASSERT_EQ(std::bit_cast<uint32_t>(arrays.m.data()[i]), 0u) << row.name;
+            ASSERT_EQ(std::bit_cast<uint32_t>(arrays.v.data()[i]), 0u) << row.name;
+        }
+    }
+}
+
+TEST(Variants, best_is_the_first_supported_row_and_rows_have_names) {
+    const Row& row = best();
+    EXPECT_TRUE(is_supported(row));
+    ASSERT_TRUE(by_name("scalar").ok());
+    EXPECT_EQ(by_name(row.name).value()->name, row.name);
+    for (const Row& other : rows()) {
+        const auto found = by_name(other.name);
+        EXPECT_EQ(found.ok(), is_supported(other));
+        if (&other == &row) break;
+        EXPECT_FALSE(is_supported(other));
+    }
+    const auto unknown = by_name("neon");
+    ASSERT_FALSE(unknown.ok());
+    EXPECT_EQ(unknown.error().code, offload::ErrorCode::usage);
+    EXPECT_NE(unknown.error().text().find("scalar"), std::string::npos);
+}
+
+}  // namespace headrace::cpu_adam
