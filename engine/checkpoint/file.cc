@@ -1,0 +1,190 @@
+#include "engine/checkpoint/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "offload/check.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+// Linux transfers at most this much at once; asking for less keeps the arithmetic simple.
+constexpr uint64_t transfer_bytes_max = uint64_t{1} << 30;
+
+Error open_error(const std::string& path, int error_number) {
+    struct stat link = {};
+    if (error_number == ENOENT && lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("opening {}: it is a link to a file that is missing, as half a "
+                                 "download leaves it; download the model again",
+                                 path),
+                     ""};
+    }
+    return system_error(fmt::format("opening {} to read it", path), error_number);
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+}
+
+Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+}
+
+InputFile::InputFile(Descriptor descriptor, std::string path, uint64_t size_bytes)
+    : descriptor_(std::move(descriptor)), path_(std::move(path)), size_bytes_(size_bytes) {
+    CHECK_GE(descriptor_.number(), 0);
+}
+
+Result<InputFile> InputFile::open(const std::string& path) {
+    CHECK(!path.empty());
+    // O_NONBLOCK: a named pipe must be refused below, not waited for.
+    Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (descriptor.number() < 0) return open_error(path, errno);
+    struct stat facts = {};
+    if (fstat(descriptor.number(), &facts) != 0) {
+        return system_error(fmt::format("asking for the size of {}", path), errno);
+    }
+    if (!S_ISREG(facts.st_mode)) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("opening {}: it is a folder or a device, not a file", path), ""};
+    }
+    CHECK_GE(facts.st_size, 0);
+    return InputFile(std::move(descriptor), path, static_cast<uint64_t>(facts.st_size));
+}
+
+Status InputFile::read(uint64_t offset_bytes, std::span<std::byte> target) const {
+    CHECK_LE(offset_bytes, size_bytes_);
+    CHECK_LE(target.size(), size_bytes_ - offset_bytes);
+    uint64_t done_bytes = 0;
+    while (done_bytes < target.size()) {
+        const uint64_t wanted_bytes = std::min(target.size() - done_bytes, transfer_bytes_max);
+        const ssize_t got = ::pread(descriptor_.number(), target.data() + done_bytes, wanted_bytes,
+                                    static_cast<off_t>(offset_bytes + done_bytes));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return system_error(fmt::format("reading {} bytes at offset {} of {}", wanted_bytes,
+                                            offset_bytes + done_bytes, path_),
+                                errno);
+        }
+        if (got == 0) {
+            return Error{ErrorCode::bad_data,
+                         fmt::format("reading {} bytes at offset {} of {}: the file had {} bytes "
+                                     "when it was opened and ends earlier now; something else is "
+                                     "writing to it",
+                                     wanted_bytes, offset_bytes + done_bytes, path_, size_bytes_),
+                         ""};
+        }
+        done_bytes += static_cast<uint64_t>(got);
+    }
+    CHECK_EQ(done_bytes, target.size());
+    return {};
+}
+
+OutputFile::OutputFile(Descriptor descriptor, std::string path, uint64_t size_bytes)
+    : descriptor_(std::move(descriptor)), path_(std::move(path)), size_bytes_(size_bytes) {
+    CHECK_GE(descriptor_.number(), 0);
+}
+
+Result<OutputFile> OutputFile::create(const std::string& path, uint64_t size_bytes) {
+    CHECK(!path.empty());
+    Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (descriptor.number() < 0) {
+        return system_error(fmt::format("creating {}", path), errno);
+    }
+    const auto size = static_cast<off_t>(size_bytes);
+    CHECK_GE(size, 0);
+    int taken = size == 0 ? 0 : ::fallocate(descriptor.number(), 0, 0, size);
+    if (taken != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+        taken = ::ftruncate(descriptor.number(), size);  // no blocks are taken, only the size
+    }
+    if (taken != 0) {
+        const int error_number = errno;
+        ::unlink(path.c_str());
+        return system_error(fmt::format("taking {} on the drive for {}; free some space or choose "
+                                        "another folder",
+                                        offload::format_bytes(size_bytes), path),
+                            error_number);
+    }
+    return OutputFile(std::move(descriptor), path, size_bytes);
+}
+
+Status OutputFile::write(uint64_t offset_bytes, std::span<const std::byte> source) const {
+    CHECK_LE(offset_bytes, size_bytes_);
+    CHECK_LE(source.size(), size_bytes_ - offset_bytes);
+    uint64_t done_bytes = 0;
+    while (done_bytes < source.size()) {
+        const uint64_t wanted_bytes = std::min(source.size() - done_bytes, transfer_bytes_max);
+        const ssize_t put = ::pwrite(descriptor_.number(), source.data() + done_bytes, wanted_bytes,
+                                     static_cast<off_t>(offset_bytes + done_bytes));
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            return system_error(fmt::format("writing {} bytes at offset {} of {}", wanted_bytes,
+                                            offset_bytes + done_bytes, path_),
+                                put < 0 ? errno : EIO);
+        }
+        done_bytes += static_cast<uint64_t>(put);
+    }
+    CHECK_EQ(done_bytes, source.size());
+    return {};
+}
+
+Status OutputFile::sync() const {
+    if (::fsync(descriptor_.number()) != 0) {
+        return system_error(fmt::format("making {} durable", path_), errno);
+    }
+    return {};
+}
+
+Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max) {
+    CHECK_GT(size_bytes_max, 0u);
+    Result<InputFile> file = InputFile::open(path);
+    if (!file.ok()) return file.error();
+    if (file->size_bytes() > size_bytes_max) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("reading {}: it has {}, and no such file should have more than {}",
+                                 path, offload::format_bytes(file->size_bytes()),
+                                 offload::format_bytes(size_bytes_max)),
+                     ""};
+    }
+    std::string text(file->size_bytes(), '\0');
+    const Status status = file->read(0, std::as_writable_bytes(std::span(text)));
+    if (!status.ok()) return status.error();
+    return text;
+}
+
+Status sync_folder(const std::string& folder) {
+    CHECK(!folder.empty());
+    const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (descriptor.number() < 0 || ::fsync(descriptor.number()) != 0) {
+        return system_error(fmt::format("making the names in {} durable", folder), errno);
+    }
+    return {};
+}
+
+Error system_error(std::string what, int error_number) {
+    CHECK(!what.empty());
+    CHECK_GT(error_number, 0);
+    return Error{ErrorCode::failed, std::move(what), std::generic_category().message(error_number)};
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,81 @@
+// Plain files, read and written at offsets, every result checked and every short transfer
+// continued. The only place of this folder that opens, syncs and preallocates. Move-only; a file is
+// closed when it goes. Reads may come from any threads at once; writes of disjoint ranges too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "offload/result.h"
+
+namespace headrace::engine {
+
+// Owns a file descriptor.
+class Descriptor {
+  public:
+    explicit Descriptor(int number = -1) : number_(number) {}
+    ~Descriptor();
+    Descriptor(Descriptor&& other) noexcept;
+    Descriptor& operator=(Descriptor&& other) noexcept;
+
+    int number() const { return number_; }
+
+  private:
+    int number_;
+};
+
+class InputFile {
+  public:
+    // Links are followed. Error (failed): missing, not permitted; (bad_data): a link whose target
+    // is missing (half a download), or not a regular file.
+    static offload::Result<InputFile> open(const std::string& path);
+
+    // Fills `target` from offset_bytes; an empty target reads nothing. CHECKs that the range lies
+    // in the file as it was opened. Error: the drive's, or (bad_data) the file became shorter.
+    offload::Status read(uint64_t offset_bytes, std::span<std::byte> target) const;
+
+    uint64_t size_bytes() const { return size_bytes_; }
+    const std::string& path() const { return path_; }
+
+  private:
+    InputFile(Descriptor descriptor, std::string path, uint64_t size_bytes);
+
+    Descriptor descriptor_;
+    std::string path_;
+    uint64_t size_bytes_;
+};
+
+class OutputFile {
+  public:
+    // Makes a new file of size_bytes zeros with its blocks taken, so that a full drive is found
+    // now. Error (failed): the path exists or is not writable, the drive is full.
+    static offload::Result<OutputFile> create(const std::string& path, uint64_t size_bytes);
+
+    // CHECKs that the range lies in the file. An empty source writes nothing.
+    offload::Status write(uint64_t offset_bytes, std::span<const std::byte> source) const;
+
+    // Makes all writes durable. Blocks.
+    offload::Status sync() const;
+
+    const std::string& path() const { return path_; }
+
+  private:
+    OutputFile(Descriptor descriptor, std::string path, uint64_t size_bytes);
+
+    Descriptor descriptor_;
+    std::string path_;
+    uint64_t size_bytes_;
+};
+
+// The whole file as text. Error: as InputFile, or (bad_data) larger than size_bytes_max.
+offload::Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max);
+
+// Makes the names in a folder durable. Blocks.
+offload::Status sync_folder(const std::string& folder);
+
+// "what: the system's words for error_number", as an Error (failed).
+offload::Error system_error(std::string what, int error_number);
+
+}  // namespace headrace::engine
