@@ -7,9 +7,9 @@
 // compute dtype; `accumulator` is the same run in fp32.
 //
 // Gradients: computed in the compute dtype, then added to the accumulator in fp32. With
-// `Accumulate::store` the accumulator is written whole, gaps between tensors as zeros (its old bytes
-// are never read: they may be NaN); with `add` the tensors' elements are added to. Micro-batch 0
-// stores, the others add, ascending.
+// `Accumulate::store` the accumulator is written whole, gaps between tensors as zeros (its old
+// bytes are never read: they may be NaN); with `add` the tensors' elements are added to.
+// Micro-batch 0 stores, the others add, ascending.
 //
 // Blocks are recomputed: backward gets the layer's input, runs its forward with a graph, and calls
 // autograd on it alone. Torch memory comes from the workspace (engine/torch/workspace.h) and is all
@@ -29,7 +29,8 @@
 namespace headrace::engine {
 
 // One micro-batch. targets[t] is the token that position t must predict, or -100: not trained
-// (labels already shifted by one; the last position of a row is -100). Rows are padded on the right.
+// (labels already shifted by one; the last position of a row is -100). Rows are padded on the
+// right.
 struct MicroBatch {
     int64_t row_count = 0;
     int64_t column_count = 0;
@@ -87,12 +88,12 @@ class LlamaCompute {
     void block_backward(const MicroBatch& batch, const BlockBackward& io) const;
 
     struct Head {
-        std::span<const std::byte> embedding_weights;  // tied: layer 0's run; else empty
-        std::span<const std::byte> weights;            // the head's own run
-        std::span<const std::byte> hidden_in;
-        std::span<std::byte> grad_in;  // d loss / d hidden_in
-        std::span<float> embedding_accumulator;  // tied: the accumulator of this use; else empty
-        std::span<float> accumulator;
+        std::span<const std::byte> embedding_weights = {};  // tied: layer 0's run; else empty
+        std::span<const std::byte> weights = {};            // the head's own run
+        std::span<const std::byte> hidden_in = {};
+        std::span<std::byte> grad_in = {};  // d loss / d hidden_in; other memory than hidden_in
+        std::span<float> embedding_accumulator = {};  // tied: of this use; else empty
+        std::span<float> accumulator = {};
         Accumulate accumulate = Accumulate::store;
         // d loss / d (-log p) of one token: 1 / trained tokens of the whole accumulated batch.
         float loss_scale = 1.0f;
@@ -104,8 +105,13 @@ class LlamaCompute {
     // The same without gradients: only the first three spans of `io` are used.
     HeadResult head_loss(const MicroBatch& batch, const Head& io) const;
 
+    // Logits of a few positions (at most head_chunk_tokens), (positions, vocabulary) in fp32:
+    // for tests and for choosing a next token. Only the first three spans of `io` are used.
+    void logits(const MicroBatch& batch, const Head& io, std::span<const int64_t> positions,
+                std::span<float> logits_out) const;
+
     // Bytes of torch memory that any call above needs at most for a micro-batch of this shape, by
-    // formula (stated in llama.cc, checked against measurement by a test for several shapes). An
+    // formula (stated in workspace_bytes.cc, checked against measurement by a test). An
     // upper bound, within 25% of the measured peak on real models.
     uint64_t workspace_bytes(int64_t row_count, int64_t column_count) const;
 

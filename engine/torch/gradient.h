@@ -1,0 +1,44 @@
+// GradientSink: where the gradient of one tensor goes. A gradient is rounded to the compute dtype
+// once, element by element, and stored into or added to its place in the layer's fp32 accumulator;
+// it never exists as a whole: products deliver it in tiles of rows.
+// The sink does not own the accumulator; it outlives the autograd call that fills it.
+#pragma once
+
+#include "engine/torch/torch.h"
+// After torch.h, whose CHECK family is then gone.
+#include <cstdint>
+#include <span>
+
+#include "engine/torch/llama.h"
+#include "offload/dtype.h"
+
+namespace headrace::engine {
+
+class GradientSink {
+  public:
+    // `accumulator` is the tensor's piece of the layer's run. `mode` is what the first and only
+    // delivery of each element does with what the accumulator held.
+    GradientSink(std::span<float> accumulator, Accumulate mode, offload::Dtype dtype)
+        : accumulator_(accumulator), mode_(mode), dtype_(dtype) {}
+
+    // Delivers elements [first_element, first_element + tile.numel()). The tile is contiguous, in
+    // fp32 (rounded here to the compute dtype) or already in the compute dtype.
+    void add(uint64_t first_element, const at::Tensor& tile) const;
+
+    uint64_t element_count() const { return accumulator_.size(); }
+
+  private:
+    std::span<float> accumulator_;
+    Accumulate mode_;
+    offload::Dtype dtype_;
+};
+
+// Hot loops: one pass over memory, no temporary.
+void add_gradient(std::span<const float> gradient, std::span<float> accumulator, Accumulate mode);
+void add_gradient(std::span<const uint16_t> bf16_gradient, std::span<float> accumulator,
+                  Accumulate mode);
+// Rounds each element to bf16 on the way.
+void add_rounded_gradient(std::span<const float> gradient, std::span<float> accumulator,
+                          Accumulate mode);
+
+}  // namespace headrace::engine

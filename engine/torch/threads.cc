@@ -1,0 +1,61 @@
+#include "engine/torch/torch.h"
+// After torch.h, whose CHECK family is then gone.
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include "engine/torch/llama.h"
+#include "engine/torch/ops/matmul.h"
+#include "engine/torch/threads.h"
+#include "engine/torch/workspace.h"
+
+namespace headrace::engine {
+
+offload::Status reexec_without_spinning(int argument_count, char** argument_values) {
+    CHECK_GE(argument_count, 1);
+    CHECK(argument_values != nullptr);
+    CHECK(argument_values[argument_count] == nullptr);
+    constexpr const char* guard = "HEADRACE_STARTED_WITHOUT_SPINNING";
+    for (const char* name : {guard, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+        if (std::getenv(name) != nullptr) return {};
+    }
+    const bool set = setenv(guard, "1", 1) == 0 && setenv("OMP_WAIT_POLICY", "passive", 1) == 0 &&
+                     setenv("GOMP_SPINCOUNT", "0", 1) == 0;
+    if (set) execve("/proc/self/exe", argument_values, environ);
+    return offload::Error{
+        offload::ErrorCode::failed,
+        "starting over with OMP_WAIT_POLICY=passive failed, so torch's threads will spin; set "
+        "that variable yourself",
+        std::generic_category().message(errno)};
+}
+
+void start_torch(int compute_thread_count) {
+    CHECK_GE(compute_thread_count, 1);
+    install_workspace_allocator();
+    at::set_num_threads(compute_thread_count);
+    if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    // The deterministic mode would also fill every fresh tensor with NaN.
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+    CHECK_EQ(at::get_num_threads(), compute_thread_count);
+}
+
+std::string matmul_description(offload::Dtype dtype) {
+    CHECK(dtype == offload::Dtype::fp32 || dtype == offload::Dtype::bf16);
+    const bool wide_vectors = __builtin_cpu_supports("avx512f");
+    if (dtype == offload::Dtype::bf16 && matmul_path(dtype) == MatmulPath::native) {
+        return "bf16 onednn avx512_bf16";
+    }
+    return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
+           (dtype == offload::Dtype::bf16 ? ", rounded" : "");
+}
+
+std::string torch_version() {
+    return std::string("torch ") + TORCH_VERSION + " kernels " + at::get_cpu_capability();
+}
+
+}  // namespace headrace::engine
