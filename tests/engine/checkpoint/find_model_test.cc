@@ -1,0 +1,111 @@
+// Goal: what people type finds the folder, or the error says where was looked. Method: folders and
+// a hub cache as huggingface_hub lays it out.
+#include "engine/checkpoint/find_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/engine/checkpoint/test_folder.h"
+
+namespace headrace::engine {
+namespace {
+
+using offload::ErrorCode;
+using offload::Result;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class FindModelTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        folder_.write("plain/config.json", "{}");
+        folder_.write(entry_ + "/refs/main", "abc123\n");
+        folder_.write(entry_ + "/blobs/1", "{}");
+        for (const char* revision : {"abc123", "def456"}) {
+            const std::string snapshot = folder_ / (entry_ + "/snapshots/" + revision);
+            std::filesystem::create_directories(snapshot);
+            std::filesystem::create_symlink("../../blobs/1", snapshot + "/config.json");
+        }
+    }
+
+    Result<std::string> find(const std::string& text) const {
+        return find_model(text, {.folder = folder_ / "hub", .chosen_by = "HF_HUB_CACHE"});
+    }
+
+    std::string error_of(const std::string& text) const {
+        const Result<std::string> found = find(text);
+        EXPECT_FALSE(found.ok()) << text;
+        if (found.ok()) return {};
+        EXPECT_EQ(found.error().code, ErrorCode::bad_data);
+        return found.error().text();
+    }
+
+    const std::string entry_ = "hub/models--org--tiny-1.5";
+    TestFolder folder_;
+};
+
+TEST_F(FindModelTest, FindsFoldersAndNames) {
+    EXPECT_EQ(*find(folder_ / "plain"), folder_ / "plain");
+    const std::string snapshot = folder_ / (entry_ + "/snapshots/abc123");
+    EXPECT_EQ(*find("org/tiny-1.5"), snapshot);
+    EXPECT_EQ(*find(folder_ / entry_), snapshot);
+    EXPECT_EQ(*find(folder_ / (entry_ + "/snapshots/def456")),
+              folder_ / (entry_ + "/snapshots/def456"));
+}
+
+TEST_F(FindModelTest, WithoutRefsTheOnlySnapshotIsMeant) {
+    std::filesystem::remove_all(folder_ / (entry_ + "/refs"));
+    EXPECT_THAT(error_of("org/tiny-1.5"), AllOf(HasSubstr("abc123"), HasSubstr("def456")));
+    std::filesystem::remove_all(folder_ / (entry_ + "/snapshots/def456"));
+    EXPECT_EQ(*find("org/tiny-1.5"), folder_ / (entry_ + "/snapshots/abc123"));
+}
+
+TEST_F(FindModelTest, TellsHalfADownload) {
+    folder_.write(entry_ + "/refs/main", "fff999");
+    EXPECT_THAT(error_of("org/tiny-1.5"), HasSubstr("fff999"));
+    folder_.write(entry_ + "/refs/main", "abc123");
+    std::filesystem::remove(folder_ / (entry_ + "/snapshots/abc123/config.json"));
+    EXPECT_THAT(error_of("org/tiny-1.5"), HasSubstr("half a download"));
+    std::filesystem::remove_all(folder_ / (entry_ + "/snapshots"));
+    EXPECT_THAT(error_of("org/tiny-1.5"), HasSubstr("no snapshot"));
+}
+
+TEST_F(FindModelTest, SaysWhereItLookedAndThatNothingIsDownloaded) {
+    EXPECT_THAT(
+        error_of("org/other"),
+        AllOf(HasSubstr("no folder org/other"), HasSubstr(folder_ / "hub/models--org--other"),
+              HasSubstr("HF_HUB_CACHE"), HasSubstr("nothing is downloaded")));
+    EXPECT_THAT(error_of("../org/other"), HasSubstr("no folder ../org/other"));
+    EXPECT_THAT(error_of(""), HasSubstr("no model is named"));
+    const Result<std::string> found = find_model("org/other", {});
+    ASSERT_FALSE(found.ok());
+    EXPECT_THAT(found.error().text(), HasSubstr("nothing is downloaded"));
+}
+
+TEST_F(FindModelTest, TellsAFileAndOtherFormats) {
+    folder_.write("gguf/m.gguf", "x");
+    EXPECT_THAT(error_of(folder_ / "gguf/m.gguf"), HasSubstr("it is a file"));
+    EXPECT_THAT(error_of(folder_ / "gguf"),
+                AllOf(HasSubstr("no config.json"), HasSubstr("gguf_file='m.gguf'")));
+}
+
+TEST(HubCache, FollowsTheSettingsInTheirOrder) {
+    const char* names[] = {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"};
+    std::vector<std::pair<const char*, std::string>> before;
+    for (const char* name : names) {
+        if (const char* value = getenv(name); value != nullptr) before.emplace_back(name, value);
+        setenv(name, "/x", 1);
+    }
+    const char* folders[] = {"/x", "/x/hub", "/x/huggingface/hub", "/x/.cache/huggingface/hub"};
+    for (size_t i = 0; i < std::size(names); ++i) {
+        EXPECT_EQ(hub_cache_of_environment().folder, folders[i]);
+        EXPECT_EQ(hub_cache_of_environment().chosen_by, names[i]);
+        i % 2 == 0 ? setenv(names[i], "", 1) : unsetenv(names[i]);
+    }
+    EXPECT_EQ(hub_cache_of_environment().folder, "");
+    for (const auto& [name, value] : before) setenv(name, value.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace headrace::engine
