@@ -33,9 +33,9 @@ struct LoadedConfig {
 
 // What was typed. Later overrides win over earlier ones; a bare `key=` is an error.
 struct ConfigText {
-    std::string yaml;                    // text of the run file; empty: none
-    std::string file_name = "run.yaml";  // for messages
-    std::vector<std::string> overrides;  // "key=value", values are YAML
+    std::string yaml = {};                    // text of the run file; empty: none
+    std::string file_name = "run.yaml";       // for messages
+    std::vector<std::string> overrides = {};  // "key=value", values are YAML
 };
 
 // Error: usage, listing every fault.

@@ -36,7 +36,7 @@ struct TierShares {
     bool operator==(const TierShares&) const = default;
 };
 
-// "nvme" where one tier has everything, else "{gpu: 10%, ram: 40%, nvme: 50%}".
+// "nvme" where one tier has everything, else "{gpu: 0.1, ram: 0.4, nvme: 0.5}".
 std::string text_of(const TierShares& shares);
 
 // `all` in micro_batches_per_pass and layers_in_flight: as many as there are.

@@ -26,9 +26,9 @@ inline constexpr int64_t column_bucket = 8;
 struct TokenBatch {
     int64_t row_count = 0;
     int64_t column_count = 0;
-    std::vector<int32_t> input_ids;  // (rows, columns)
-    std::vector<int32_t> targets;    // (rows, columns)
-    int64_t token_count = 0;         // without padding
+    std::vector<int32_t> input_ids = {};  // (rows, columns)
+    std::vector<int32_t> targets = {};    // (rows, columns)
+    int64_t token_count = 0;              // without padding
     int64_t trained_token_count = 0;
 };
 
@@ -43,11 +43,14 @@ struct StepBatch {
     bool is_masked() const { return trained_token_count == 0; }
 };
 
+// The step made of these micro-batches, its counts added up; `epoch` is left 0.
+StepBatch make_step(std::vector<TokenBatch> micro_batches);
+
 struct BatchOptions {
     int64_t row_count = 1;
     int64_t micro_batches_per_step = 1;
-    double epoch_count = 1;             // may be a fraction
-    std::optional<int64_t> step_count;  // wins over epoch_count; epochs repeat as needed
+    double epoch_count = 1;                  // may be a fraction
+    std::optional<int64_t> step_count = {};  // wins over epoch_count; epochs repeat as needed
     bool shuffle = false;
     uint64_t seed = 0;
 };

@@ -33,7 +33,8 @@ struct PrepareOptions {
 struct PreparedData {
     std::string path;  // a JSONL of input_ids; the input itself where it is one already
     DataKind kind = DataKind::tokens;
-    bool from_cache = false;  // nothing had to be done now
+    bool from_cache = false;    // nothing had to be done now
+    std::string messages = {};  // what the tool said, its last lines; may be empty
 };
 
 // Error: bad_data with the child's last lines where it failed, failed where it cannot be started.

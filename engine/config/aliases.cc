@@ -1,0 +1,151 @@
+#include "engine/config/aliases.h"
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace {
+
+constexpr Alias aliases[] = {
+    {"model_name_or_path", "model"},
+    {"base_model", "model"},
+    {"model_path", "model"},
+    {"data", "train_data"},
+    {"dataset", "train_data"},
+    {"data_path", "train_data"},
+    {"train_file", "train_data"},
+    {"train_dataset", "train_data"},
+    {"eval_file", "eval_data"},
+    {"eval_dataset", "eval_data"},
+    {"val_data", "eval_data"},
+    {"val_file", "eval_data"},
+    {"validation_file", "eval_data"},
+    {"validation_data", "eval_data"},
+    {"out_dir", "output_dir"},
+    {"save_dir", "output_dir"},
+    {"torch_dtype", "dtype"},
+    {"precision", "dtype"},
+    {"cutoff_len", "max_length"},
+    {"seq_len", "max_length"},
+    {"seq_length", "max_length"},
+    {"sequence_len", "max_length"},
+    {"max_seq_len", "max_length"},
+    {"max_seq_length", "max_length"},
+    {"model_max_length", "max_length"},
+    {"batch_size", "per_device_train_batch_size"},
+    {"train_batch_size", "per_device_train_batch_size"},
+    {"micro_batch_size", "per_device_train_batch_size"},
+    {"eval_batch_size", "per_device_eval_batch_size"},
+    {"val_batch_size", "per_device_eval_batch_size"},
+    {"grad_accum", "gradient_accumulation_steps"},
+    {"grad_accumulation", "gradient_accumulation_steps"},
+    {"gradient_accumulation", "gradient_accumulation_steps"},
+    {"epochs", "num_train_epochs"},
+    {"num_epochs", "num_train_epochs"},
+    {"steps", "max_steps"},
+    {"max_train_steps", "max_steps"},
+    {"lr", "learning_rate"},
+    {"lr_scheduler", "lr_scheduler_type"},
+    {"lr_schedule", "lr_scheduler_type"},
+    {"num_warmup_steps", "warmup_steps"},
+    {"beta1", "adam_beta1"},
+    {"beta2", "adam_beta2"},
+    {"adam_eps", "adam_epsilon"},
+    {"clip_grad_norm", "max_grad_norm"},
+    {"gradient_clipping", "max_grad_norm"},
+    {"log_every_n_steps", "logging_steps"},
+    {"nvme_path", "offload.nvme_paths"},
+    {"hbm_budget", "offload.gpu_budget"},
+    {"cpu_budget", "offload.ram_budget"},
+    {"pinned_budget", "offload.ram_budget"},
+};
+
+constexpr SwitchAlias switch_aliases[] = {
+    {"bf16", "dtype", "bf16"},
+    {"fp16", "dtype", "fp16"},
+    {"fp32", "dtype", "fp32"},
+};
+
+constexpr std::string_view recompute_note =
+    "every layer is recomputed in backward here, always: gradient checkpointing has no switch";
+constexpr std::string_view attention_note =
+    "attention always runs fused and in blocks here: it has no switch";
+constexpr std::string_view no_saves =
+    "saves during a run are not supported yet: remove it; `headrace export` takes the end of a run";
+constexpr std::string_view no_packing =
+    "packing is not supported yet: remove it; samples are padded to the longest of a micro-batch";
+constexpr std::string_view no_adapters =
+    "adapters are not supported: Headrace trains every weight; remove it";
+constexpr std::string_view no_split =
+    "there is no random split: write the held-out samples to a file of their own, and name it in "
+    "eval_data";
+constexpr std::string_view no_trackers =
+    "trackers are not supported yet: remove it; output_dir/metrics.jsonl has every number";
+
+constexpr ForeignSetting foreign_settings[] = {
+    {"gradient_checkpointing", "*", recompute_note, ""},
+    {"gradient_checkpointing_kwargs", "*", recompute_note, ""},
+    {"activation_checkpointing", "*", recompute_note, ""},
+    {"flash_attn", "*", attention_note, ""},
+    {"flash_attention", "*", attention_note, ""},
+    {"sdp_attention", "*", attention_note, ""},
+    {"attn_implementation", "*", attention_note, ""},
+    {"do_train", "true", "", "evaluation alone is not supported yet: remove it"},
+    {"stage", "sft|pt", "", "only supervised fine-tuning and pretraining are supported: sft or pt"},
+    {"finetuning_type", "full", "", no_adapters},
+    {"adapter", "", "", no_adapters},
+    {"lora_r", "", "", no_adapters},
+    {"lora_rank", "", "", no_adapters},
+    {"load_in_4bit", "false", "", no_adapters},
+    {"load_in_8bit", "false", "", no_adapters},
+    {"optim", "adamw|adamw_torch|adamw_torch_fused|adamw_hf", "the optimizer is AdamW, always",
+     "the optimizer is AdamW, always: write adamw or remove it"},
+    {"sample_packing", "false", "", no_packing},
+    {"neat_packing", "false", "", no_packing},
+    {"packing", "false", "", no_packing},
+    {"packed", "false", "", no_packing},
+    {"val_size", "0|0.0", "", no_split},
+    {"val_set_size", "0|0.0", "", no_split},
+    {"tokens_per_step", "", "", "not supported yet: set gradient_accumulation_steps"},
+    {"save_strategy", "no", "", no_saves},
+    {"save_steps", "", "", no_saves},
+    {"save_total_limit", "", "", no_saves},
+    {"resume_from_checkpoint", "false", "", "resume is not supported yet: remove it"},
+    {"load_best_model_at_end", "false", "", no_saves},
+    {"report_to", "none", "", no_trackers},
+    {"deepspeed", "", "",
+     "a DeepSpeed config is not read yet: write its values as keys of this file"},
+    {"fsdp", "", "", "there is no FSDP here: the offload section places the bytes"},
+    {"offload.commit", "", "",
+     "commits are not supported yet, so a killed run starts again: remove the key"},
+    {"offload.nvme_write_limit", "", "", "not supported yet: remove it"},
+    {"offload.advanced.update_twice", "0|0.0|auto", "",
+     "updating twice is not supported yet: remove the key"},
+};
+
+}  // namespace
+
+std::span<const Alias> all_aliases() {
+    return aliases;
+}
+std::span<const SwitchAlias> all_switch_aliases() {
+    return switch_aliases;
+}
+std::span<const ForeignSetting> all_foreign_settings() {
+    return foreign_settings;
+}
+
+bool accepts(const ForeignSetting& setting, std::string_view value) {
+    CHECK(!setting.name.empty());
+    if (setting.accepted == "*") return true;
+    std::string_view rest = setting.accepted;
+    while (!rest.empty()) {
+        const size_t end = rest.find('|');
+        if (rest.substr(0, end) == value) return true;
+        if (end == std::string_view::npos) break;
+        rest.remove_prefix(end + 1);
+    }
+    return false;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,136 @@
+#include "engine/config/keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+using offload::Dtype;
+using offload::Tier;
+
+namespace {
+
+constexpr std::array<Tier, 2> off_device = {Tier::ram, Tier::nvme};
+constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"};
+constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
+constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
+
+constexpr auto all = OptionalCountField::Extra::all;
+constexpr auto minus_one = OptionalCountField::Extra::minus_one;
+constexpr auto open_below = RealField::Ends::open_below;
+constexpr auto open_above = RealField::Ends::open_above;
+
+// clang-format off
+constexpr Key key_table[] = {
+    {"model", "a folder, a hub-cache folder, or org/name in the local hub cache",
+     TextField{[](RunConfig& c) -> auto& { return c.model; }}},
+    {"train_data", "JSONL: messages | prompt + completion | text | input_ids",
+     TextField{[](RunConfig& c) -> auto& { return c.train_data; }}},
+    {"eval_data", "JSONL to measure the loss on; empty: none",
+     TextField{[](RunConfig& c) -> auto& { return c.eval_data; }}},
+    {"output_dir", "where the run writes; default runs/<name of the model>",
+     TextField{[](RunConfig& c) -> auto& { return c.output_dir; }}},
+    {"device", "auto | cuda | host",
+     ChoiceField{device_names, [](const RunConfig& c) { return static_cast<size_t>(c.device); },
+                 [](RunConfig& c, size_t i) { c.device = static_cast<Device>(i); }}},
+    {"dtype", "compute dtype: bf16 | fp32",
+     DtypeField{[](RunConfig& c) -> auto& { return c.dtype; }}},
+    {"max_length", "tokens per sample; longer samples are cut",
+     CountField{[](RunConfig& c) -> auto& { return c.max_length; }, 2}},
+    {"shuffle", "another order of the samples in each epoch",
+     SwitchField{[](RunConfig& c) -> auto& { return c.shuffle; }}},
+    {"per_device_train_batch_size", "samples of a micro-batch",
+     CountField{[](RunConfig& c) -> auto& { return c.per_device_train_batch_size; }, 1}},
+    {"per_device_eval_batch_size", "the same in evaluation; default as in training",
+     CountField{[](RunConfig& c) -> auto& { return c.per_device_eval_batch_size; }, 1}},
+    {"gradient_accumulation_steps", "micro-batches of a step",
+     CountField{[](RunConfig& c) -> auto& { return c.gradient_accumulation_steps; }, 1}},
+    {"num_train_epochs", "passes over the data; may be a fraction",
+     RealField{[](RunConfig& c) -> auto& { return c.num_train_epochs; }, 0, 1e6, open_below}},
+    {"max_steps", "steps; wins over num_train_epochs",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.max_steps; }, 1, minus_one}},
+    {"learning_rate", "the peak of the schedule",
+     RealField{[](RunConfig& c) -> auto& { return c.learning_rate; }, 0, 10}},
+    {"lr_scheduler_type", "linear | cosine | constant, each after the warm-up",
+     ChoiceField{schedule_names,
+                 [](const RunConfig& c) { return static_cast<size_t>(c.lr_scheduler_type); },
+                 [](RunConfig& c, size_t i) { c.lr_scheduler_type = static_cast<LrSchedule>(i); }}},
+    {"warmup_ratio", "warm-up as a share of all updates",
+     RealField{[](RunConfig& c) -> auto& { return c.warmup_ratio; }, 0, 1}},
+    {"warmup_steps", "warm-up in updates; wins over warmup_ratio",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.warmup_steps; }, 0}},
+    {"weight_decay", "decoupled, as in AdamW",
+     RealField{[](RunConfig& c) -> auto& { return c.weight_decay; }, 0, 1e3}},
+    {"adam_beta1", "decay of the first moment",
+     RealField{[](RunConfig& c) -> auto& { return c.adam_beta1; }, 0, 1, open_above}},
+    {"adam_beta2", "decay of the second moment",
+     RealField{[](RunConfig& c) -> auto& { return c.adam_beta2; }, 0, 1, open_above}},
+    {"adam_epsilon", "added to the root of the second moment",
+     RealField{[](RunConfig& c) -> auto& { return c.adam_epsilon; }, 0, 1, open_below}},
+    {"max_grad_norm", "the global gradient norm is clipped to this; 0: never",
+     RealField{[](RunConfig& c) -> auto& { return c.max_grad_norm; }, 0, 1e30}},
+    {"seed", "of the order of the samples",
+     SeedField{[](RunConfig& c) -> auto& { return c.seed; }}},
+    {"logging_steps", "a log line after every so many steps",
+     CountField{[](RunConfig& c) -> auto& { return c.logging_steps; }, 1}},
+    {"eval_steps", "evaluate after every so many steps, besides start and end",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.eval_steps; }, 1}},
+    {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
+    {"offload.ram_budget", "ceiling of pinned memory",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.ram_budget_bytes; }, 1}},
+    {"offload.nvme_budget", "ceiling of the bytes on the drives",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; }, 1}},
+    {"offload.nvme_paths", "folders on the drives to use, one per drive",
+     TextListField{[](RunConfig& c) -> auto& { return c.offload.nvme_paths; }}},
+    {"offload.parameters", "gpu | ram | nvme | auto, or {gpu: 10%, ram: 40%, nvme: 50%}",
+     SharesField{[](RunConfig& c) -> auto& { return c.offload.parameters; }}},
+    {"offload.optimizer", "the same for the optimizer states",
+     SharesField{[](RunConfig& c) -> auto& { return c.offload.optimizer; }}},
+    {"offload.activations", "the same for what is kept between forward and backward",
+     SharesField{[](RunConfig& c) -> auto& { return c.offload.activations; }}},
+    {"offload.optimizer_states", "fp32",
+     FixedField{"fp32", "bf16 and int8 states are not supported yet"}},
+    {"offload.gradients", "what gradients wait in: bf16 | fp32; default the compute dtype",
+     DtypeField{[](RunConfig& c) -> auto& { return c.offload.gradients; }}},
+    {"offload.advanced.micro_batches_per_pass", "micro-batches per pass over the layers, or all",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.micro_batches_per_pass; }, 1, all}},
+    {"offload.advanced.layers_in_flight", "layers whose weights are on the card at a time, or all",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.layers_in_flight; }, 1, all}},
+    {"offload.advanced.part_bytes", "what moves at a time: bytes of weights",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.advanced.part_bytes; }, 4096}},
+    {"offload.advanced.stash_tier", "where gradients wait for the verdict: gpu | ram | nvme",
+     TierField{[](RunConfig& c) -> auto& { return c.offload.advanced.stash_tier; }, offload::all_tiers}},
+    {"offload.advanced.accumulator_tier", "where gradient sums wait between passes: ram | nvme",
+     TierField{[](RunConfig& c) -> auto& { return c.offload.advanced.accumulator_tier; }, off_device}},
+    {"offload.advanced.update_threads", "threads of the optimizer update",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.update_threads; }, 1}},
+    {"offload.advanced.compute_threads", "threads of device host; may change bits",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.compute_threads; }, 1}},
+    {"offload.advanced.io_engine", "auto | uring | threads",
+     ChoiceField{io_names,
+                 [](const RunConfig& c) { return static_cast<size_t>(c.offload.advanced.io_engine); },
+                 [](RunConfig& c, size_t i) { c.offload.advanced.io_engine = static_cast<IoEngine>(i); }}},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Key> all_keys() {
+    return key_table;
+}
+
+const Key* find_key(std::string_view name) {
+    for (const std::string_view section : {"", "offload.", "offload.advanced."}) {
+        const std::string dotted = std::string(section) + std::string(name);
+        const auto key = std::ranges::find(key_table, dotted, &Key::name);
+        if (key != std::end(key_table)) return &*key;
+    }
+    return nullptr;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,346 @@
+#include "engine/config/load_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "engine/config/aliases.h"
+#include "engine/config/keys.h"
+#include "engine/config/names.h"
+#include "engine/config/yaml_value.h"
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+using offload::Tier;
+
+namespace {
+
+constexpr std::string_view command_line = "command line";
+// A run file is a page; something much larger is a data file given by mistake.
+constexpr uintmax_t run_file_bytes_max = 1024 * 1024;
+
+// One value as it was given, before its name is understood.
+struct Setting {
+    std::string name;  // dotted
+    YamlValue value;
+    std::string origin;  // "run.yaml:12" or "command line"
+};
+
+bool is_section(std::string_view name) {
+    return name == "offload" || name == "offload.advanced" || name == "advanced";
+}
+
+// Reads settings into a RunConfig, one by one, collecting faults.
+class Loader {
+  public:
+    LoadedConfig loaded;
+    std::vector<std::string> faults;
+
+    // Depth is bounded by the sections: offload.advanced.key is the deepest.
+    void add_section(const YamlValue& section, const std::string& prefix, const std::string& file) {
+        for (size_t i = 0; i < section.items.size(); ++i) {
+            const YamlValue& value = section.items[i];
+            const std::string name = prefix + section.keys[i];
+            const std::string origin =
+                file.empty() ? std::string(command_line) : fmt::format("{}:{}", file, value.line);
+            if (!is_section(name)) {
+                set({name, value, origin});
+            } else if (value.kind == YamlValue::Kind::map) {
+                add_section(value, name + ".", file);
+            } else if (value.kind != YamlValue::Kind::null) {
+                fault(origin, name,
+                      "must be a section with keys of its own, but is " + value.description());
+            }
+        }
+    }
+
+    void add_override(const std::string& text) {
+        const size_t equals = text.find('=');
+        if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
+            faults.push_back(
+                fmt::format("{}: '{}' must have the form key=value", command_line, text));
+            return;
+        }
+        const std::string value_text = text.substr(equals + 1);
+        Result<ParsedYaml> parsed = parse_yaml(value_text, std::string(command_line));
+        YamlValue value;
+        if (parsed && parsed->faults.empty()) {
+            value = std::move(parsed->root);
+        } else {
+            // What is no YAML can still be a text: a path with a colon or an asterisk.
+            value.kind = YamlValue::Kind::scalar;
+            value.text = value_text;
+        }
+        const std::string name = text.substr(0, equals);
+        if (is_section(name) && value.kind == YamlValue::Kind::map) {
+            add_section(value, name + ".", "");
+        } else {
+            set({name, value, std::string(command_line)});
+        }
+    }
+
+    // What no single value can tell: defaults that follow other values, conflicts, what is missing.
+    void finish();
+
+  private:
+    void fault(std::string_view origin, std::string_view name, std::string_view text) {
+        faults.push_back(fmt::format("{}: {}: {}", origin, name, text));
+    }
+    bool is_given(std::string_view key) const { return loaded.origins.contains(std::string(key)); }
+    void note(std::string text) {
+        if (std::ranges::find(loaded.notes, text) == loaded.notes.end()) {
+            loaded.notes.push_back(std::move(text));
+        }
+    }
+
+    void set(const Setting& setting);
+    void set_key(const Key& key, const Setting& setting);
+    bool set_switch_alias(const Setting& setting);
+    bool set_foreign(const Setting& setting);
+    void refuse_unknown(const Setting& setting);
+    void fill_defaults();
+    void check_schedule();
+    void check_evaluation();
+    void check_tiers();
+
+    std::set<std::string> set_from_file_;
+};
+
+std::string_view without_offload(std::string_view name) {
+    return name.starts_with("offload.") ? name.substr(8) : name;
+}
+
+// The key meant by its own name, by the name without its section, or by an alias. A name that
+// stands in the offload section can only mean a key of that section.
+const Key* key_meant(std::string_view name) {
+    const bool is_in_offload = name.starts_with("offload.");
+    const std::string_view bare = without_offload(name);
+    const Key* key = find_key(name);
+    if (key == nullptr) key = find_key(bare);
+    for (const Alias& alias : all_aliases()) {
+        if (key == nullptr && alias.name == bare) key = find_key(alias.key);
+    }
+    if (key != nullptr && is_in_offload && !key->name.starts_with("offload.")) return nullptr;
+    return key;
+}
+
+void Loader::set(const Setting& setting) {
+    CHECK(!setting.name.empty());
+    if (set_switch_alias(setting)) return;
+    // LLaMA-Factory, axolotl: `optimizer: adamw_torch` names an algorithm, not a tier.
+    const bool is_algorithm = setting.name == "optimizer" && setting.value.text.starts_with("adam");
+    const Key* key = is_algorithm ? nullptr : key_meant(setting.name);
+    if (key != nullptr) {
+        set_key(*key, setting);
+    } else if (!set_foreign(setting)) {
+        refuse_unknown(setting);
+    }
+}
+
+void Loader::set_key(const Key& key, const Setting& setting) {
+    const std::string name(key.name);
+    const RunConfig before = loaded.config;
+    const std::string wrong = set_value(loaded.config, key, setting.value);
+    if (!wrong.empty()) return fault(setting.origin, setting.name, wrong);
+    const bool is_from_file = setting.origin != command_line;
+    if (is_from_file && !set_from_file_.insert(name).second && loaded.config != before) {
+        return fault(setting.origin, setting.name,
+                     fmt::format("'{}' was given another value in {}", name, loaded.origins[name]));
+    }
+    loaded.origins[name] = setting.origin;
+}
+
+bool Loader::set_switch_alias(const Setting& setting) {
+    for (const SwitchAlias& alias : all_switch_aliases()) {
+        if (alias.name != setting.name) continue;
+        if (setting.value.is("true")) {
+            Setting meant = setting;
+            meant.value.text = alias.value;
+            const Key* key = find_key(alias.key);
+            CHECK(key != nullptr);
+            set_key(*key, meant);
+        } else if (!setting.value.is("false")) {
+            fault(setting.origin, setting.name,
+                  "must be true or false, but is " + setting.value.description());
+        }
+        return true;
+    }
+    return false;
+}
+
+bool Loader::set_foreign(const Setting& setting) {
+    const bool is_algorithm = setting.name == "optimizer";
+    for (const ForeignSetting& foreign : all_foreign_settings()) {
+        // `commit` is known as offload.commit, as keys of the section are.
+        const bool is_named = foreign.name == setting.name ||
+                              (foreign.name == "optim" && is_algorithm) ||
+                              without_offload(foreign.name) == setting.name;
+        if (!is_named) continue;
+        if (accepts(foreign, setting.value.text)) {
+            if (!foreign.note.empty()) note(fmt::format("{}: {}", setting.name, foreign.note));
+        } else {
+            fault(setting.origin, setting.name, foreign.refusal);
+        }
+        return true;
+    }
+    return false;
+}
+
+void Loader::refuse_unknown(const Setting& setting) {
+    std::vector<std::string_view> candidates;
+    for (const Key& key : all_keys()) {
+        candidates.push_back(key.name);
+        candidates.push_back(key.name.substr(key.name.rfind('.') + 1));
+    }
+    for (const Alias& alias : all_aliases()) candidates.push_back(alias.name);
+    for (const ForeignSetting& foreign : all_foreign_settings()) candidates.push_back(foreign.name);
+    const std::string_view nearest = nearest_name(setting.name, candidates);
+    const std::string_view last = nearest_name(
+        std::string_view(setting.name).substr(setting.name.rfind('.') + 1), candidates);
+    const std::string_view meant = nearest.empty() ? last : nearest;
+    fault(setting.origin, setting.name,
+          meant.empty() ? std::string("unknown key; `headrace init` prints the keys")
+                        : fmt::format("unknown key; did you mean '{}'?", meant));
+}
+
+void Loader::fill_defaults() {
+    RunConfig& config = loaded.config;
+    if (!is_given("output_dir") || config.output_dir.empty()) {
+        std::filesystem::path model = config.model;
+        if (!model.has_filename()) model = model.parent_path();
+        config.output_dir = "runs/" + model.filename().string();
+    }
+    if (!is_given("per_device_eval_batch_size")) {
+        config.per_device_eval_batch_size = config.per_device_train_batch_size;
+    }
+    if (!is_given("offload.gradients")) config.offload.gradients = config.dtype;
+}
+
+void Loader::check_schedule() {
+    RunConfig& config = loaded.config;
+    if (config.max_steps && is_given("num_train_epochs")) {
+        note(fmt::format("max_steps ({}) wins over num_train_epochs", *config.max_steps));
+    }
+    if (config.warmup_steps && is_given("warmup_ratio")) {
+        // As in transformers: 0 steps beside a ratio means that the ratio was meant.
+        if (*config.warmup_steps == 0)
+            config.warmup_steps.reset();
+        else
+            note(fmt::format("warmup_steps ({}) wins over warmup_ratio", *config.warmup_steps));
+    }
+    if (config.max_steps && config.warmup_steps && *config.warmup_steps > *config.max_steps) {
+        fault(loaded.origins["warmup_steps"], "warmup_steps",
+              fmt::format("must be at most max_steps ({}), but is {}", *config.max_steps,
+                          *config.warmup_steps));
+    }
+}
+
+void Loader::check_evaluation() {
+    const RunConfig& config = loaded.config;
+    if (!config.eval_steps || !config.eval_data.empty()) return;
+    fault(loaded.origins["eval_steps"], "eval_steps",
+          "needs eval_data: name a JSONL of held-out samples, or remove eval_steps");
+}
+
+void Loader::check_tiers() {
+    const OffloadConfig& offload = loaded.config.offload;
+    if (!offload.nvme_paths.empty()) return;
+    const auto is_on_nvme = [](const std::optional<TierShares>& shares) {
+        return shares && shares->share(Tier::nvme) > 0;
+    };
+    std::vector<std::string_view> users;
+    if (is_on_nvme(offload.parameters)) users.push_back("offload.parameters");
+    if (is_on_nvme(offload.optimizer)) users.push_back("offload.optimizer");
+    if (is_on_nvme(offload.activations)) users.push_back("offload.activations");
+    if (offload.advanced.stash_tier == Tier::nvme) users.push_back("offload.advanced.stash_tier");
+    if (offload.advanced.accumulator_tier == Tier::nvme) {
+        users.push_back("offload.advanced.accumulator_tier");
+    }
+    if (offload.nvme_budget_bytes) users.push_back("offload.nvme_budget");
+    if (users.empty()) return;
+    faults.push_back(
+        fmt::format("offload.nvme_paths is missing: {} ({}) {} a folder on a drive, such as "
+                    "nvme_paths: [/mnt/nvme0]",
+                    fmt::join(users, ", "), loaded.origins[std::string(users.front())],
+                    users.size() == 1 ? "needs" : "need"));
+}
+
+void Loader::finish() {
+    const RunConfig& config = loaded.config;
+    const std::pair<std::string_view, const std::string&> required[] = {
+        {"model", config.model}, {"train_data", config.train_data}};
+    for (const auto& [name, value] : required) {
+        if (value.empty()) faults.push_back(fmt::format("{} is missing: it has no default", name));
+    }
+    fill_defaults();
+    check_schedule();
+    check_evaluation();
+    check_tiers();
+}
+
+std::string list_of(const std::vector<std::string>& faults) {
+    CHECK(!faults.empty());
+    if (faults.size() == 1) return faults.front();
+    return fmt::format("{} faults:\n  {}", faults.size(), fmt::join(faults, "\n  "));
+}
+
+}  // namespace
+
+Result<LoadedConfig> parse_config(const ConfigText& text) {
+    Loader loader;
+    const Result<ParsedYaml> parsed = parse_yaml(text.yaml, text.file_name);
+    if (!parsed) return parsed.error();
+    for (const std::string& fault : parsed->faults) {
+        loader.faults.push_back(fmt::format("{}: {}", text.file_name, fault));
+    }
+    if (parsed->root.kind != YamlValue::Kind::map && parsed->root.kind != YamlValue::Kind::null) {
+        return Error{ErrorCode::usage,
+                     fmt::format("{} must hold keys and values, such as 'model: models/llama', but "
+                                 "it is {}",
+                                 text.file_name, parsed->root.description()),
+                     ""};
+    }
+    loader.add_section(parsed->root, "", text.file_name);
+    for (const std::string& given : text.overrides) loader.add_override(given);
+    loader.finish();
+    if (!loader.faults.empty()) {
+        return Error{ErrorCode::usage, "cannot use this configuration", list_of(loader.faults)};
+    }
+    CHECK(!loader.loaded.config.model.empty());
+    CHECK(!loader.loaded.config.output_dir.empty());
+    return std::move(loader.loaded);
+}
+
+Result<LoadedConfig> load_config(const std::string& path, std::vector<std::string> overrides) {
+    ConfigText text{.yaml = "", .file_name = "run.yaml", .overrides = std::move(overrides)};
+    if (path.empty()) return parse_config(text);
+    text.file_name = path;
+    std::error_code failure;
+    const uintmax_t size_bytes = std::filesystem::file_size(path, failure);
+    if (failure) {
+        return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path),
+                     failure.message()};
+    }
+    if (size_bytes > run_file_bytes_max) {
+        return Error{ErrorCode::usage,
+                     fmt::format("'{}' has {} bytes, too many for a run file; is it the data?",
+                                 path, size_bytes),
+                     ""};
+    }
+    std::ifstream file(path, std::ios::binary);
+    text.yaml.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file.good() && !file.eof()) {
+        return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path), ""};
+    }
+    return parse_config(text);
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,105 @@
+// The ways a configuration is shown: config.resolved.yaml, `headrace init`, the list of keys.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "engine/config/keys.h"
+#include "engine/config/load_config.h"
+#include "engine/config/yaml_value.h"
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace {
+
+// Writes `name: value  # comment` lines, opening the sections that dotted names need.
+class YamlWriter {
+  public:
+    std::string text;
+
+    void add(std::string_view name, std::string_view value, std::string_view comment) {
+        const size_t dot = name.rfind('.');
+        const std::string_view section = dot == std::string_view::npos ? "" : name.substr(0, dot);
+        if (section != section_) open(section);
+        const std::string entry = fmt::format("{}{}: {}", indent(), name.substr(dot + 1), value);
+        text += fmt::format("{:<48}  # {}\n", entry, comment);
+    }
+
+  private:
+    void open(std::string_view section) {
+        CHECK(section.starts_with(section_));  // sections are opened from the outside in
+        section_ = section;
+        const size_t dot = section.rfind('.');
+        text += fmt::format("{}{}:\n", indent().substr(2), section.substr(dot + 1));
+    }
+    std::string indent() const {
+        if (section_.empty()) return "";
+        return section_.find('.') == std::string_view::npos ? "  " : "    ";
+    }
+    std::string_view section_;
+};
+
+constexpr std::array<std::string_view, 18> initial_keys = {
+    "model",
+    "train_data",
+    "eval_data",
+    "output_dir",
+    "dtype",
+    "max_length",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "learning_rate",
+    "lr_scheduler_type",
+    "warmup_ratio",
+    "max_grad_norm",
+    "seed",
+    "offload.gpu_budget",
+    "offload.ram_budget",
+    "offload.parameters",
+    "offload.optimizer",
+};
+
+}  // namespace
+
+std::string resolved_yaml(const LoadedConfig& loaded) {
+    YamlWriter writer;
+    writer.text =
+        "# Every setting of this run, and where it came from. `headrace train` reads it.\n";
+    for (const Key& key : all_keys()) {
+        const auto origin = loaded.origins.find(std::string(key.name));
+        writer.add(key.name, text_of_value(loaded.config, key),
+                   origin == loaded.origins.end() ? "default" : origin->second);
+    }
+    return writer.text;
+}
+
+std::string initial_yaml(std::string_view model, std::string_view train_data) {
+    CHECK(!model.empty());
+    CHECK(!train_data.empty());
+    // Through the parser, so that the defaults shown are the defaults used.
+    const auto loaded =
+        parse_config({.yaml = "",
+                      .overrides = {"model=" + yaml_quoted(std::string(model)),
+                                    "train_data=" + yaml_quoted(std::string(train_data))}});
+    CHECK(loaded.ok());
+    YamlWriter writer;
+    writer.text = "# headrace train run.yaml [key=value ...]\n";
+    for (const std::string_view name : initial_keys) {
+        const Key* key = find_key(name);
+        CHECK(key != nullptr);
+        writer.add(name, text_of_value(loaded->config, *key), key->help);
+    }
+    writer.text +=
+        "  # nvme_paths: [/mnt/nvme0]                   # folders on the drives to use, one per "
+        "drive\n";
+    return writer.text;
+}
+
+std::vector<std::pair<std::string, std::string>> config_keys() {
+    std::vector<std::pair<std::string, std::string>> keys;
+    for (const Key& key : all_keys()) keys.emplace_back(key.name, key.help);
+    return keys;
+}
+
+}  // namespace headrace::engine

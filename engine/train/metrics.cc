@@ -1,0 +1,88 @@
+#include "engine/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+// Keys stay in the order they are written in. Numbers that are not finite become null.
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+Result<MetricsFile> MetricsFile::create(const std::string& path) {
+    CHECK(!path.empty());
+    std::FILE* file = std::fopen(path.c_str(), "we");
+    if (file == nullptr) {
+        return Error{ErrorCode::failed, fmt::format("cannot write the metrics to '{}'", path),
+                     std::strerror(errno)};
+    }
+    return MetricsFile(path, file);
+}
+
+Status MetricsFile::append(const StepRecord& record) {
+    CHECK_GE(record.step, 1);
+    CHECK_LE(record.step, record.step_count);
+    return write_line(Json{{"step", record.step},
+                           {"total_steps", record.step_count},
+                           {"epoch", record.epoch},
+                           {"loss", record.loss},
+                           {"grad_norm", record.grad_norm},
+                           {"learning_rate", record.learning_rate},
+                           {"tokens_per_s", record.tokens_per_s()},
+                           {"time_ms", record.time_ms},
+                           {"tokens", record.token_count},
+                           {"trained_tokens", record.trained_token_count},
+                           {"micro_batches", record.micro_batch_count},
+                           {"masked_micro_batches", record.masked_micro_batch_count},
+                           {"skipped", record.is_skipped},
+                           {"nvme_read_bytes", record.nvme_read_bytes},
+                           {"nvme_write_bytes", record.nvme_write_bytes},
+                           {"nvme_gb_per_s", record.nvme_gb_per_s()}}
+                          .dump());
+}
+
+Status MetricsFile::append(const EvalRecord& record) {
+    CHECK_GE(record.step, 0);
+    return write_line(Json{
+        {"step", record.step},
+        {"eval_loss", record.loss},
+        {"eval_trained_tokens", record.trained_token_count},
+        {"eval_time_ms",
+         record.time_ms}}.dump());
+}
+
+Status MetricsFile::append(std::span<const Metric> metrics) {
+    Json object = Json::object();
+    for (const Metric& metric : metrics) {
+        CHECK(!metric.name.empty());
+        CHECK(!object.contains(metric.name));
+        std::visit([&](const auto& value) { object[metric.name] = value; }, metric.value);
+    }
+    // A text may hold a path, and a path may hold any bytes.
+    return write_line(object.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Status MetricsFile::write_line(const std::string& line) {
+    CHECK(line.find('\n') == std::string::npos);
+    const bool is_written = std::fputs(line.c_str(), file_.get()) >= 0 &&
+                            std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
+    if (is_written) return {};
+    return Error{ErrorCode::failed,
+                 fmt::format("cannot write a line of {} bytes to '{}'", line.size(), path_),
+                 std::strerror(errno)};
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,217 @@
+// Goal: a run file and overrides become exactly the RunConfig that was meant, or one message that
+// lists every fault with its place; nothing is created on the way.
+// Method: small run files; CFG-3 by removing each required field in turn inside an empty folder.
+#include "engine/config/load_config.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace headrace::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using offload::ErrorCode;
+using offload::Tier;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* minimal = "model: models/smollm2\ntrain_data: data/chat.jsonl\n";
+
+std::string refusal(const std::string& yaml, std::vector<std::string> overrides = {}) {
+    const auto loaded = parse_config({.yaml = yaml, .overrides = std::move(overrides)});
+    if (loaded.ok()) return "accepted";
+    EXPECT_EQ(loaded.error().code, ErrorCode::usage);
+    return loaded.error().text();
+}
+
+TEST(LoadConfigTest, model_and_data_are_enough) {
+    const auto loaded = parse_config({.yaml = minimal});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    RunConfig expected;
+    expected.model = "models/smollm2";
+    expected.train_data = "data/chat.jsonl";
+    expected.output_dir = "runs/smollm2";
+    EXPECT_EQ(loaded->config, expected);
+    EXPECT_EQ(loaded->origins.at("model"), "run.yaml:1");
+    EXPECT_FALSE(loaded->origins.contains("seed"));
+    EXPECT_TRUE(loaded->notes.empty());
+}
+
+TEST(LoadConfigTest, no_run_file_is_needed) {
+    const auto loaded = parse_config({.overrides = {"model=org/name", "train_data=d.jsonl"}});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.output_dir, "runs/name");
+    EXPECT_EQ(loaded->origins.at("model"), "command line");
+}
+
+TEST(LoadConfigTest, overrides_win_over_the_file_and_know_short_names) {
+    const auto loaded =
+        parse_config({.yaml = std::string(minimal) +
+                              "seed: 1\noffload:\n  ram_budget: 1GiB\n  nvme_paths: [/a]\n",
+                      .overrides = {"seed=2", "ram_budget=2GiB", "offload.advanced.part_bytes=1MiB",
+                                    "layers_in_flight=all", "parameters={gpu: 25%, nvme: 75%}",
+                                    "optimizer=nvme", "seed=3"}});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    const OffloadConfig& offload = loaded->config.offload;
+    EXPECT_EQ(loaded->config.seed, 3u);
+    EXPECT_EQ(offload.ram_budget_bytes, uint64_t{2} << 30);
+    EXPECT_EQ(offload.advanced.part_bytes, uint64_t{1} << 20);
+    EXPECT_EQ(offload.advanced.layers_in_flight, as_many_as_there_are);
+    EXPECT_EQ(offload.parameters->share(Tier::nvme), 0.75);
+    EXPECT_EQ(offload.optimizer, TierShares::all_on(Tier::nvme));
+    EXPECT_EQ(loaded->origins.at("seed"), "command line");
+    EXPECT_EQ(loaded->origins.at("offload.nvme_paths"), "run.yaml:6");
+}
+
+TEST(LoadConfigTest, an_override_that_is_no_yaml_is_a_text) {
+    const auto loaded = parse_config({.overrides = {"model=*m: x", "train_data=d"}});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.model, "*m: x");
+    EXPECT_THAT(refusal(minimal, {"seed"}), HasSubstr("'seed' must have the form key=value"));
+    EXPECT_THAT(refusal(minimal, {"seed="}), HasSubstr("'seed=' must have the form key=value"));
+}
+
+TEST(LoadConfigTest, defaults_follow_what_they_depend_on) {
+    const auto loaded =
+        parse_config({.yaml = std::string(minimal) +
+                              "dtype: fp32\nmicro_batch_size: 4\nmodel_path: models/smollm2\n"});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.offload.gradients, offload::Dtype::fp32);
+    EXPECT_EQ(loaded->config.per_device_eval_batch_size, 4);
+    const auto given = parse_config({.yaml = "model: models/x/\ntrain_data: d\ndtype: fp32\n"
+                                             "per_device_eval_batch_size: 8\n"
+                                             "offload: {gradients: bf16}\n"});
+    ASSERT_TRUE(given.ok()) << given.error().text();
+    EXPECT_EQ(given->config.offload.gradients, offload::Dtype::bf16);
+    EXPECT_EQ(given->config.per_device_eval_batch_size, 8);
+    EXPECT_EQ(given->config.output_dir, "runs/x");
+}
+
+TEST(LoadConfigTest, one_message_lists_every_fault_with_its_line) {
+    const std::string text = refusal(
+        "model: m\n"
+        "learnign_rate: 1e-4\n"
+        "seed: x\n"
+        "seed: 3\n"
+        "eval_steps: 10\n"
+        "offload:\n"
+        "  gpu_budgte: 1GiB\n"
+        "  parameters: nvme\n"
+        "  advanced: 3\n",
+        {"max_length=1"});
+    EXPECT_THAT(text, AllOf(HasSubstr("9 faults:"),
+                            HasSubstr("run.yaml: line 4: key 'seed' is given twice"),
+                            HasSubstr("run.yaml:2: learnign_rate: unknown key; did you mean "
+                                      "'learning_rate'?"),
+                            HasSubstr("run.yaml:3: seed: must be a whole number"),
+                            HasSubstr("run.yaml:7: offload.gpu_budgte: unknown key; did you mean "
+                                      "'offload.gpu_budget'?"),
+                            HasSubstr("run.yaml:9: offload.advanced: must be a section"),
+                            HasSubstr("command line: max_length: must be")));
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("train_data is missing"), HasSubstr("eval_steps: needs eval_data"),
+                      HasSubstr("offload.nvme_paths is missing")));
+}
+
+TEST(LoadConfigTest, unknown_keys_are_refused_wherever_they_stand) {
+    EXPECT_THAT(refusal(std::string(minimal) + "bananas: 3\n"),
+                HasSubstr("bananas: unknown key; `headrace init` prints the keys"));
+    EXPECT_THAT(refusal(std::string(minimal) + "offload: {seed: 3}\n"),
+                HasSubstr("offload.seed: unknown key; did you mean 'seed'?"));
+    EXPECT_THAT(refusal(std::string(minimal) + "sed: 3\n"), HasSubstr("did you mean 'seed'?"));
+    EXPECT_THAT(refusal(minimal, {"ram_budge=1GiB"}), HasSubstr("did you mean 'ram_budget'?"));
+    EXPECT_THAT(refusal("just a text"), HasSubstr("must hold keys and values"));
+}
+
+TEST(LoadConfigTest, one_value_under_two_names_is_a_fault_unless_it_is_the_same) {
+    EXPECT_THAT(refusal(std::string(minimal) + "max_length: 512\ncutoff_len: 256\n"),
+                HasSubstr("cutoff_len: 'max_length' was given another value in run.yaml:3"));
+    EXPECT_EQ(refusal(std::string(minimal) + "max_length: 512\ncutoff_len: 512\n"), "accepted");
+}
+
+TEST(LoadConfigTest, what_wins_over_what_is_noted) {
+    const auto loaded = parse_config(
+        {.yaml = std::string(minimal) +
+                 "max_steps: 30\nnum_train_epochs: 2\nwarmup_steps: 3\nwarmup_ratio: 0.1\n"
+                 "gradient_checkpointing: true\noptimizer: adamw_torch\n"});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_THAT(loaded->notes,
+                ElementsAre(HasSubstr("gradient_checkpointing: every layer is recomputed"),
+                            HasSubstr("optimizer: the optimizer is AdamW"),
+                            HasSubstr("max_steps (30) wins over num_train_epochs"),
+                            HasSubstr("warmup_steps (3) wins over warmup_ratio")));
+    // As in transformers, no steps beside a ratio means the ratio.
+    const auto ratio =
+        parse_config({.yaml = std::string(minimal) + "warmup_steps: 0\nwarmup_ratio: 0.1\n"});
+    ASSERT_TRUE(ratio.ok());
+    EXPECT_FALSE(ratio->config.warmup_steps.has_value());
+    EXPECT_THAT(refusal(std::string(minimal) + "max_steps: 5\nwarmup_steps: 6\n"),
+                HasSubstr("warmup_steps: must be at most max_steps (5), but is 6"));
+}
+
+// The folder of the test, empty, and the working directory while it lives.
+class EmptyFolder {
+  public:
+    EmptyFolder() : before_(fs::current_path()) {
+        path_ = fs::temp_directory_path() / ("headrace_config_" + std::to_string(::getpid()));
+        fs::create_directories(path_);
+        fs::current_path(path_);
+    }
+    ~EmptyFolder() {
+        fs::current_path(before_);
+        fs::remove_all(path_);
+    }
+    bool is_empty() const { return fs::is_empty(path_); }
+
+  private:
+    fs::path before_;
+    fs::path path_;
+};
+
+TEST(LoadConfigTest, cfg_3_a_missing_field_is_named_at_once_and_nothing_is_created) {
+    const EmptyFolder folder;
+    const std::string whole_top = "model: m\ntrain_data: d\n";
+    for (const char* user :
+         {"parameters: nvme", "optimizer: nvme", "activations: nvme",
+          "parameters: {ram: 90%, nvme: 10%}", "nvme_budget: 10GiB", "advanced: {stash_tier: nvme}",
+          "advanced: {accumulator_tier: nvme}"}) {
+        const std::string section = std::string("offload:\n  ") + user + "\n";
+        EXPECT_EQ(refusal(whole_top + section + "  nvme_paths: [drive]\n"), "accepted") << user;
+        EXPECT_THAT(refusal(whole_top + section),
+                    AllOf(HasSubstr("offload.nvme_paths is missing: offload."),
+                          HasSubstr("run.yaml:4"), Not(HasSubstr("faults"))))
+            << user;
+        EXPECT_THAT(refusal(whole_top + section + "  nvme_paths: []\n"),
+                    HasSubstr("offload.nvme_paths is missing"))
+            << user;
+    }
+    EXPECT_THAT(refusal("train_data: d\noffload: {parameters: nvme, nvme_paths: drive}\n"),
+                AllOf(HasSubstr(": model is missing"), Not(HasSubstr("faults"))));
+    EXPECT_THAT(refusal("model: m\noffload: {parameters: nvme, nvme_paths: drive}\n"),
+                AllOf(HasSubstr(": train_data is missing"), Not(HasSubstr("faults"))));
+    EXPECT_TRUE(folder.is_empty());
+}
+
+TEST(LoadConfigTest, run_files_are_read_from_the_drive) {
+    const EmptyFolder folder;
+    std::ofstream("run.yaml") << minimal << "sed: 1\n";
+    EXPECT_THAT(load_config("run.yaml", {}).error().text(), HasSubstr("run.yaml:3: sed: unknown"));
+    std::ofstream("run.yaml") << minimal;
+    const auto loaded = load_config("run.yaml", {"seed=7"});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.seed, 7u);
+    EXPECT_THAT(load_config("absent.yaml", {}).error().text(),
+                HasSubstr("cannot read the run file 'absent.yaml': No such file"));
+    EXPECT_EQ(load_config("absent.yaml", {}).error().code, ErrorCode::usage);
+    std::ofstream("data.jsonl") << std::string(2'000'000, 'x');
+    EXPECT_THAT(load_config("data.jsonl", {}).error().text(), HasSubstr("is it the data?"));
+    EXPECT_THAT(load_config(".", {}).error().text(), HasSubstr("cannot read the run file '.'"));
+}
+
+}  // namespace
+}  // namespace headrace::engine
