@@ -98,23 +98,31 @@ constexpr Key key_table[] = {
     {"offload.gradients", "what gradients wait in: bf16 | fp32; default the compute dtype",
      DtypeField{[](RunConfig& c) -> auto& { return c.offload.gradients; }}},
     {"offload.advanced.micro_batches_per_pass", "micro-batches per pass over the layers, or all",
-     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.micro_batches_per_pass; }, 1, all}},
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.micro_batches_per_pass; }, 1, all}},
     {"offload.advanced.layers_in_flight", "layers whose weights are on the card at a time, or all",
-     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.layers_in_flight; }, 1, all}},
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.layers_in_flight; }, 1, all}},
     {"offload.advanced.part_bytes", "what moves at a time: bytes of weights",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.advanced.part_bytes; }, 4096}},
     {"offload.advanced.stash_tier", "where gradients wait for the verdict: gpu | ram | nvme",
-     TierField{[](RunConfig& c) -> auto& { return c.offload.advanced.stash_tier; }, offload::all_tiers}},
+     TierField{[](RunConfig& c) -> auto&
+                   { return c.offload.advanced.stash_tier; }, offload::all_tiers}},
     {"offload.advanced.accumulator_tier", "where gradient sums wait between passes: ram | nvme",
-     TierField{[](RunConfig& c) -> auto& { return c.offload.advanced.accumulator_tier; }, off_device}},
+     TierField{[](RunConfig& c) -> auto&
+                   { return c.offload.advanced.accumulator_tier; }, off_device}},
     {"offload.advanced.update_threads", "threads of the optimizer update",
-     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.update_threads; }, 1}},
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.update_threads; }, 1}},
     {"offload.advanced.compute_threads", "threads of device host; may change bits",
-     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.compute_threads; }, 1}},
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.compute_threads; }, 1}},
     {"offload.advanced.io_engine", "auto | uring | threads",
      ChoiceField{io_names,
-                 [](const RunConfig& c) { return static_cast<size_t>(c.offload.advanced.io_engine); },
-                 [](RunConfig& c, size_t i) { c.offload.advanced.io_engine = static_cast<IoEngine>(i); }}},
+                 [](const RunConfig& c)
+                     { return static_cast<size_t>(c.offload.advanced.io_engine); },
+                 [](RunConfig& c, size_t i)
+                     { c.offload.advanced.io_engine = static_cast<IoEngine>(i); }}},
 };
 // clang-format on
 
