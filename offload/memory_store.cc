@@ -18,6 +18,8 @@ void MemoryStore::start(Transfer transfer) {
         std::lock_guard lock(mutex_);
         std::vector<std::byte>& truth = bytes_[transfer.place];
         if (transfer.direction == Direction::write) {
+            // A new copy starts as zeros; the only copy keeps what the write does not reach.
+            if (places_[transfer.place].copy_count == 2) truth.clear();
             truth.resize(places_[transfer.place].size_bytes);
             std::ranges::copy(transfer.memory, truth.begin());
         } else if (truth.empty()) {

@@ -5,7 +5,8 @@
 // A place is read and written from its beginning, `size_bytes` at a time (whole, or a prefix).
 // A place that was never written reads as zeros, without I/O. A place with two copies holds
 // {truth, spare}: a write goes to the spare copy and, once complete, makes it the truth; a failed
-// write leaves the truth as it was. Reads and writes of one place never overlap in time: the
+// write leaves the truth as it was. What a write of a prefix does not reach stays as it was in a
+// place with one copy, and reads as zeros in a place with two. Reads and writes of one place never overlap in time: the
 // schedule's edges see to it. Different places may be in flight together, in any number: the store
 // bounds its own queues.
 //

@@ -1,0 +1,56 @@
+#include "nvme/file_operations.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "offload/check.h"
+
+namespace headrace::nvme {
+
+namespace {
+
+int64_t execute_now(const Request& request) {
+    const auto offset = static_cast<off_t>(request.offset_bytes);
+    const ssize_t count =
+        request.direction == offload::Direction::read
+            ? pread(request.descriptor, request.memory.data(), request.memory.size(), offset)
+            : pwrite(request.descriptor, request.memory.data(), request.memory.size(), offset);
+    return count < 0 ? -errno : count;
+}
+
+}  // namespace
+
+int open_file(const FileOperations& operations, const std::string& path, int flags, mode_t mode) {
+    if (operations.open) return operations.open(path, flags, mode);
+    const int descriptor = open(path.c_str(), flags, mode);
+    return descriptor < 0 ? -errno : descriptor;
+}
+
+int allocate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes) {
+    if (operations.allocate) return operations.allocate(descriptor, size_bytes);
+    return fallocate(descriptor, 0, 0, static_cast<off_t>(size_bytes)) < 0 ? -errno : 0;
+}
+
+int sync_data(const FileOperations& operations, int descriptor) {
+    if (operations.sync_data) return operations.sync_data(descriptor);
+    return fdatasync(descriptor) < 0 ? -errno : 0;
+}
+
+int64_t execute(const FileOperations& operations, const Request& request) {
+    CHECK_GE(request.descriptor, 0);
+    if (!operations.before_request) return execute_now(request);
+    const std::optional<Fault> fault = operations.before_request(request);
+    if (!fault) return execute_now(request);
+    CHECK_LE(fault->executed_bytes, request.memory.size());
+    if (fault->executed_bytes > 0) {
+        Request part = request;
+        part.memory = request.memory.first(fault->executed_bytes);
+        const int64_t moved = execute_now(part);
+        CHECK_EQ(moved, static_cast<int64_t>(fault->executed_bytes));
+    }
+    return fault->result;
+}
+
+}  // namespace headrace::nvme

@@ -1,0 +1,53 @@
+// FileOperations: the system calls of this folder whose faults must be provable by test, as values
+// passed down. Empty members mean the real call; a test fills one in and returns what a bad day
+// would: EINVAL from open, ENOSPC from fallocate, short counts and EINTR from a request. The same
+// hook `before_request` serves the ring and the thread engine, so both meet the same faults.
+//
+// All return >= 0 or a negative errno. Called from any thread of the store.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "offload/store.h"
+
+namespace headrace::nvme {
+
+// One read or write of a file, as it is about to be issued.
+struct Request {
+    offload::Direction direction = offload::Direction::read;
+    int descriptor = -1;
+    uint64_t offset_bytes = 0;
+    std::span<std::byte> memory;
+};
+
+// What becomes of a request instead: only its first executed_bytes are moved (a multiple of
+// page_bytes), and `result` is reported: bytes, or a negative errno.
+struct Fault {
+    uint64_t executed_bytes = 0;
+    int64_t result = 0;
+};
+
+struct FileOperations {
+    std::function<int(const std::string& path, int flags, mode_t mode)> open;
+    std::function<int(int descriptor, uint64_t size_bytes)> allocate;
+    std::function<int(int descriptor)> sync_data;
+    std::function<std::optional<Fault>(const Request&)> before_request;
+    std::function<int()> before_submit;  // < 0: the submission of the ring fails with it
+};
+
+// The call, or what stands in for it.
+int open_file(const FileOperations& operations, const std::string& path, int flags, mode_t mode);
+int allocate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes);
+int sync_data(const FileOperations& operations, int descriptor);
+
+// pread or pwrite, once: the count, which may be short, or a negative errno.
+int64_t execute(const FileOperations& operations, const Request& request);
+
+}  // namespace headrace::nvme

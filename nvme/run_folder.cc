@@ -1,0 +1,348 @@
+#include "nvme/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "nvme/io_error.h"
+#include "offload/check.h"
+#include "offload/units.h"
+
+namespace headrace::nvme {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::format_bytes;
+using offload::page_bytes;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+// Folder, map and data.
+constexpr uint64_t inodes_per_path = 3;
+
+// 2 s in steps of 20 ms: what a drive may take for the last writes of a killed run.
+constexpr int lock_attempts_max = 100;
+
+// Bytes that a file holds on its drive; 0 for what is not there.
+uint64_t stored_bytes(const std::string& file) {
+    struct stat facts {};
+    if (lstat(file.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return 0;
+    return static_cast<uint64_t>(facts.st_blocks) * 512;
+}
+
+bool exists(const std::string& file) {
+    struct stat facts {};
+    return lstat(file.c_str(), &facts) == 0;
+}
+
+Status check_folder(const std::string& path, struct stat& facts) {
+    if (stat(path.c_str(), &facts) != 0) {
+        return io_error("cannot use the NVMe path " + path, path, errno);
+    }
+    if (!S_ISDIR(facts.st_mode)) {
+        return Error{ErrorCode::failed, "cannot use the NVMe path " + path,
+                     "it is a file; name a folder on the drive"};
+    }
+    if (faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+        return io_error("cannot write to the NVMe path " + path, path, errno);
+    }
+    return {};
+}
+
+Status check_limits(const PathNeed& need) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < need.size_bytes) {
+        return Error{
+            ErrorCode::does_not_fit,
+            fmt::format("cannot make a file of {} bytes in {}", need.size_bytes, need.path),
+            fmt::format("files are limited to {} bytes: raise ulimit -f", limit.rlim_cur)};
+    }
+    struct statvfs facts {};
+    if (statvfs(need.path.c_str(), &facts) != 0) {
+        return io_error("cannot ask for the free space of " + need.path, need.path, errno);
+    }
+    // File systems without a table of inodes say 0.
+    if (facts.f_files > 0 && facts.f_favail < inodes_per_path) {
+        return Error{ErrorCode::does_not_fit, "cannot make a store in " + need.path,
+                     fmt::format("its file system has {} free inodes and {} are needed: remove "
+                                 "files or choose another path",
+                                 facts.f_favail, inodes_per_path)};
+    }
+    return {};
+}
+
+// What is asked of one file system, by all paths on it.
+struct Demand {
+    std::string paths;
+    uint64_t size_bytes = 0;
+    uint64_t free_bytes = 0;
+};
+
+std::optional<Superblock> read_superblock(const std::string& map_path) {
+    const int descriptor = open(map_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) return {};
+    std::array<std::byte, page_bytes> page{};
+    const ssize_t count = pread(descriptor, page.data(), page.size(), 0);
+    close(descriptor);
+    if (count != static_cast<ssize_t>(page.size())) return {};
+    if (classify(page) != FirstPage::store) return {};
+    return superblock_of(page);
+}
+
+// True if the store's owner ran on this boot of this machine and has ended.
+bool has_ended(const Superblock& head) {
+    if (this_owner().boot_id != head.owner_boot_id.data()) return false;
+    return kill(static_cast<pid_t>(head.owner_pid), 0) != 0 && errno == ESRCH;
+}
+
+// Becomes the owner. The last writes of a run that was killed a moment ago are waited for.
+Status take_lock(DirectFile& file, const std::string& folder) {
+    for (int attempt = 0; !file.lock(); attempt++) {
+        const std::optional<Superblock> head = read_superblock(folder + "/map");
+        if (head && has_ended(*head) && attempt < lock_attempts_max) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            continue;
+        }
+        Error error{ErrorCode::failed, "the store " + folder + " is in use",
+                    "its owner is not known: stop that run, or choose another run name"};
+        if (head) {
+            error.cause = fmt::format(
+                "process {} on host {} {}", head->owner_pid, head->owner_host.data(),
+                has_ended(*head) ? "has ended, but its last writes are still on their way to the "
+                                   "drive, or a child of it holds the files: try again in a minute"
+                                 : "holds it: stop that run, or choose another run name");
+        }
+        return error;
+    }
+    return {};
+}
+
+Status check_is_ours(const DirectFile& map, const std::string& folder) {
+    const Result<uint64_t> size = map.size_bytes();
+    if (!size) return size.error();
+    if (*size == 0) return {};
+    std::array<std::byte, page_bytes> page{};
+    if (*size < page.size()) {
+        return Error{ErrorCode::bad_data, "cannot replace " + folder,
+                     "its map is shorter than a page: no store made it; remove the folder or "
+                     "choose another run name"};
+    }
+    if (Status read = map.read_exact(0, page); !read) return read;
+    switch (classify(page)) {
+        case FirstPage::zeros:
+        case FirstPage::store: return {};
+        case FirstPage::newer:
+            return Error{ErrorCode::bad_data, "cannot replace " + folder,
+                         fmt::format("a newer version made it (this one knows format {}): remove "
+                                     "it with that one or choose another run name",
+                                     format_version)};
+        case FirstPage::foreign: break;
+    }
+    return Error{ErrorCode::bad_data, "cannot replace " + folder,
+                 "its map does not begin as a store's: it is damaged or not ours; remove the "
+                 "folder or choose another run name"};
+}
+
+// The second half of opening, with the map held: nobody else makes, takes over or removes.
+Result<DirectFile> open_data(const DirectFile& map, const std::string& folder,
+                             const FileOperations& operations) {
+    if (Status status = check_is_ours(map, folder); !status) return status.error();
+    Result<DirectFile> data =
+        DirectFile::open(folder + "/data", Existence::may_be_made, CachePolicy::direct, operations);
+    if (!data) return data;
+    if (Status status = take_lock(*data, folder); !status) return status.error();
+    return data;
+}
+
+// On btrfs every overwrite of an ordinary file goes elsewhere (a twelfth of the speed, and ENOSPC
+// on a full drive in spite of the reservation); the flag must come before the first byte.
+void forbid_copy_on_write(const DirectFile& file, std::vector<std::string>& notes) {
+    struct statfs facts {};
+    if (fstatfs(file.descriptor(), &facts) != 0 || facts.f_type != BTRFS_SUPER_MAGIC) return;
+    int flags = 0;
+    if (ioctl(file.descriptor(), FS_IOC_GETFLAGS, &flags) == 0) {
+        if ((flags & FS_NOCOW_FL) != 0) return;
+        flags |= FS_NOCOW_FL;
+        if (ioctl(file.descriptor(), FS_IOC_SETFLAGS, &flags) == 0) return;
+    }
+    notes.push_back(file.path() +
+                    " is copy-on-write: slow, and it can run out of space although it is reserved; "
+                    "remove the store and mount with nodatacow, or choose another path");
+}
+
+}  // namespace
+
+std::string run_folder_of(const std::string& path, const std::string& run_name) {
+    CHECK(!path.empty());
+    CHECK(!run_name.empty());
+    return path + (path.back() == '/' ? "headrace-" : "/headrace-") + run_name;
+}
+
+Status check_run_name(const std::string& run_name) {
+    const bool is_plain = std::ranges::all_of(run_name, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '_' || c == '-';
+    });
+    if (!run_name.empty() && run_name.size() <= 63 && is_plain && run_name[0] != '.') return {};
+    return Error{
+        ErrorCode::usage, fmt::format("'{}' cannot name a run", run_name),
+        "a name has 1 to 63 letters, digits, '.', '_' or '-', and does not begin with '.'"};
+}
+
+Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name) {
+    CHECK(!needs.empty());
+    std::map<dev_t, Demand> demands;
+    std::map<std::pair<dev_t, ino_t>, std::string> seen;
+    for (const PathNeed& need : needs) {
+        struct stat facts {};
+        if (Status status = check_folder(need.path, facts); !status) return status;
+        const auto [other, is_new] = seen.try_emplace({facts.st_dev, facts.st_ino}, need.path);
+        if (!is_new) {
+            return Error{
+                ErrorCode::usage,
+                fmt::format("the NVMe paths {} and {} are one folder", other->second, need.path),
+                "name each drive once"};
+        }
+        if (Status status = check_limits(need); !status) return status;
+        Demand& demand = demands[facts.st_dev];
+        demand.paths += (demand.paths.empty() ? "" : " and ") + need.path;
+        demand.size_bytes += need.size_bytes;
+        demand.free_bytes = std::max(demand.free_bytes, free_bytes_at(need.path));
+    }
+    for (const PathNeed& need : needs) {  // an older store of the run makes room
+        struct stat facts {};
+        if (stat(need.path.c_str(), &facts) != 0) continue;
+        const std::string folder = run_folder_of(need.path, run_name);
+        demands[facts.st_dev].free_bytes +=
+            stored_bytes(folder + "/data") + stored_bytes(folder + "/map");
+    }
+    for (const auto& [device, demand] : demands) {
+        if (demand.size_bytes <= demand.free_bytes) continue;
+        return Error{
+            ErrorCode::does_not_fit,
+            fmt::format("the store needs {} ({} bytes) in {} and {} ({} bytes) are free there",
+                        format_bytes(demand.size_bytes), demand.size_bytes, demand.paths,
+                        format_bytes(demand.free_bytes), demand.free_bytes),
+            "free space, add a path, or place less on nvme"};
+    }
+    return {};
+}
+
+Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
+                                                   const std::string& run_name,
+                                                   const FileOperations& operations) {
+    const std::string folder = run_folder_of(path, run_name);
+    const bool was_made = mkdir(folder.c_str(), 0700) == 0;
+    if (!was_made && errno != EEXIST) return io_error("cannot make " + folder, path, errno);
+    struct stat facts {};
+    if (lstat(folder.c_str(), &facts) != 0) return io_error("cannot stat " + folder, path, errno);
+    if (!S_ISDIR(facts.st_mode)) {
+        return Error{ErrorCode::failed, "cannot use " + folder,
+                     "it is a link or a file, not a folder; remove it or choose another run name"};
+    }
+    const bool had_map = exists(folder + "/map");
+    const bool had_data = exists(folder + "/data");
+    if (!had_map && had_data) {
+        return Error{ErrorCode::bad_data, "cannot replace " + folder,
+                     "it has a file `data` and no `map`: no store made it; remove the folder or "
+                     "choose another run name"};
+    }
+    Result<DirectFile> map = DirectFile::open(folder + "/map", Existence::may_be_made,
+                                              CachePolicy::buffered, operations);
+    if (!map) {
+        if (was_made) rmdir(folder.c_str());
+        return map.error();
+    }
+    if (Status status = take_lock(*map, folder); !status) return status.error();
+    Result<DirectFile> data = open_data(*map, folder, operations);
+    if (!data) {  // a refusal leaves nothing new behind
+        if (!had_data) unlink((folder + "/data").c_str());
+        if (!had_map) unlink((folder + "/map").c_str());
+        if (was_made) rmdir(folder.c_str());
+        return data.error();
+    }
+    return std::unique_ptr<RunFolder>(new RunFolder{.path = path,
+                                                    .folder = folder,
+                                                    .map = std::move(*map),
+                                                    .data = std::move(*data),
+                                                    .was_made = was_made});
+}
+
+Status lay_out(RunFolder& folder, const MapImage& map, std::vector<std::string>& notes) {
+    CHECK(find_fault(map) == nullptr);
+    forbid_copy_on_write(folder.data, notes);
+    // The probe wants a page, also where a path has no block.
+    const uint64_t data_bytes = std::max(map.superblock.data_bytes, page_bytes);
+    const Result<bool> is_reserved = folder.data.allocate(data_bytes);
+    if (!is_reserved) return is_reserved.error();
+    if (!*is_reserved) {
+        notes.push_back("the file system of " + folder.path +
+                        " cannot reserve space: the store may meet a full drive in mid-run");
+    }
+    if (Status status = folder.data.probe(); !status) return status;
+    if (folder.data.is_buffered()) {
+        notes.push_back(
+            fmt::format("{} goes through the page cache, which is dropped after use: {}",
+                        folder.data.path(), folder.data.buffered_reason()));
+    }
+    if (ftruncate(folder.map.descriptor(), 0) != 0) {
+        return io_error("cannot empty " + folder.map.path(), folder.path, errno);
+    }
+    const Result<bool> is_map_reserved = folder.map.allocate(map.superblock.map_bytes);
+    if (!is_map_reserved) return is_map_reserved.error();
+    if (Status status = folder.map.write_exact(place_table_offset, map.tables); !status) {
+        return status;
+    }
+    const auto head = std::as_bytes(std::span(&map.superblock, 1));
+    if (Status status = folder.map.write_exact(0, head); !status) return status;
+    return folder.map.flush();
+}
+
+Status unlink_held(const RunFolder& folder) {
+    for (const char* name : {"/data", "/map"}) {
+        const std::string file = folder.folder + name;
+        if (unlink(file.c_str()) != 0 && errno != ENOENT) {
+            return io_error("cannot remove " + file, folder.path, errno);
+        }
+    }
+    if (rmdir(folder.folder.c_str()) != 0 && errno != ENOENT) {
+        if (errno == ENOTEMPTY || errno == EEXIST) {
+            return Error{ErrorCode::failed, "cannot remove the folder " + folder.folder,
+                         "it holds files that are not the store's; the store's own are removed"};
+        }
+        return io_error("cannot remove " + folder.folder, folder.path, errno);
+    }
+    return {};
+}
+
+Owner this_owner() {
+    std::array<char, 256> host{};
+    if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
+    std::string boot_id;
+    std::ifstream boot("/proc/sys/kernel/random/boot_id");
+    boot >> boot_id;
+    return {.pid = static_cast<uint32_t>(getpid()), .host = host.data(), .boot_id = boot_id};
+}
+
+}  // namespace headrace::nvme

@@ -1,0 +1,59 @@
+// A store's folder on one path: `<path>/headrace-<run name>/` with its two files (FORMAT.md). Here
+// is decided what may be made, replaced or removed: only a folder that is new, or whose map says
+// that a store of this program made it, and never one that somebody holds. Links are followed in
+// the path that the user gave, never below it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nvme/direct_file.h"
+#include "nvme/format.h"
+#include "offload/result.h"
+
+namespace headrace::nvme {
+
+std::string run_folder_of(const std::string& path, const std::string& run_name);
+
+// 1 to 63 letters, digits, '.', '_', '-', not beginning with '.'; anything else is a usage Error.
+offload::Status check_run_name(const std::string& run_name);
+
+// What one path is asked to hold.
+struct PathNeed {
+    std::string path;
+    uint64_t size_bytes = 0;  // data and map
+};
+
+// Looks and changes nothing: each path exists, is a folder, is writable by this user, is not named
+// twice, and its file system has the room and the inodes (what an older store of the same run
+// holds there counts as free; paths on one file system share its room). The Error names the path.
+offload::Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name);
+
+// Both files, locked by this process. Destroying it keeps the files and gives up the locks.
+struct RunFolder {
+    std::string path;    // as the user gave it
+    std::string folder;  // run_folder_of
+    DirectFile map;      // buffered: small, written once
+    DirectFile data;
+    bool was_made = false;  // by this call: an undo may remove it
+};
+
+// Makes or takes over the folder and locks its files; what an older store holds stays as it was.
+// Errors: in use (names the owner where known), not ours, made by a newer version, the system's.
+offload::Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
+                                                            const std::string& run_name,
+                                                            const FileOperations& operations);
+
+// Reserves the space, finds out by one write and one read how the drive takes them, and writes
+// the map, superblock last. From here on the older store is gone. Notes what is done without.
+offload::Status lay_out(RunFolder& folder, const MapImage& map, std::vector<std::string>& notes);
+
+// Unlinks the files of a folder that this process holds, and the folder if nothing else is in it.
+offload::Status unlink_held(const RunFolder& folder);
+
+// Who this process is, for the superblock.
+Owner this_owner();
+
+}  // namespace headrace::nvme
