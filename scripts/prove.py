@@ -4,10 +4,11 @@
 usage: prove.py HEADRACE RUN_FILE RUNS_DIR
 
 RUNS_DIR/nvme holds the finished run of RUN_FILE. This adds RUNS_DIR/resident (weights on the
-device, states in memory) and RUNS_DIR/confined (RUN_FILE as it is, under a cgroup of 1.2 GiB without
-swap, so that the kernel itself is the witness that the run needs no more), and compares the sha256
-of the final weights that each run wrote into its metrics.jsonl. Where this machine lets no cgroup be
-made that is said, and the other two are compared. Exit code 1 if any two differ or a run fails.
+device, states in memory) and RUNS_DIR/confined (RUN_FILE as it is, under a cgroup of 1.2 GiB
+without swap, so that the kernel itself is the witness that the run needs no more), and compares the
+sha256 of the final weights that each run wrote into its metrics.jsonl. Where this machine lets no
+cgroup be made that is said, and the other two are compared. Exit code 1 if any two differ or a run
+fails.
 """
 
 import os
