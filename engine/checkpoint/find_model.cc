@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -60,6 +59,7 @@ std::vector<std::string> folders_in(const fs::path& folder) {
 
 // The snapshot that refs/main names; without it, the only one there is.
 Result<std::string> resolve_cache_entry(const std::string& text, const fs::path& entry) {
+    CHECK(!entry.empty());
     const std::vector<std::string> snapshots = folders_in(entry / "snapshots");
     if (snapshots.empty()) {
         return not_found(
@@ -84,6 +84,7 @@ Result<std::string> resolve_cache_entry(const std::string& text, const fs::path&
                                      "their folders",
                                      entry.string(), snapshots.size(), fmt::join(snapshots, ", ")));
     }
+    CHECK(!revision.empty());
     const fs::path snapshot = entry / "snapshots" / revision;
     if (!has_config(snapshot)) {
         return not_found(text, fmt::format("{} has no config.json: half a download; download the "
@@ -113,7 +114,8 @@ bool is_hub_name(std::string_view text) {
 
 }  // namespace
 
-HubCache hub_cache_of_environment() {
+HubCache hub_cache_from(const ReadVariable& read_variable) {
+    CHECK(read_variable != nullptr);
     struct Setting {
         const char* variable;
         const char* below;
@@ -123,7 +125,7 @@ HubCache hub_cache_of_environment() {
                                     {"XDG_CACHE_HOME", "huggingface/hub"},
                                     {"HOME", ".cache/huggingface/hub"}};
     for (const Setting& setting : settings) {
-        const char* value = std::getenv(setting.variable);
+        const char* value = read_variable(setting.variable);
         if (value == nullptr || *value == '\0') continue;
         const fs::path folder =
             *setting.below == '\0' ? fs::path(value) : fs::path(value) / setting.below;
@@ -133,6 +135,7 @@ HubCache hub_cache_of_environment() {
 }
 
 Result<std::string> find_model(const std::string& text, const HubCache& cache) {
+    CHECK_EQ(cache.folder.empty(), cache.chosen_by.empty());
     if (text.empty()) return not_found("''", "no model is named");
     if (is_folder(text)) return resolve_folder(text, text);
     std::error_code error;
@@ -148,6 +151,7 @@ Result<std::string> find_model(const std::string& text, const HubCache& cache) {
         if (const size_t slash = entry_name.find('/'); slash != std::string::npos) {
             entry_name.replace(slash, 1, "--");
         }
+        CHECK_EQ(entry_name.find('/'), std::string::npos);  // it cannot leave the cache
         const fs::path entry = fs::path(cache.folder) / entry_name;
         if (is_folder(entry)) return resolve_cache_entry(text, entry);
         looked_at += fmt::format(", and no {} (the hub cache is chosen by {})", entry.string(),

@@ -5,6 +5,7 @@
 //                       models--org--name/snapshots/REVISION/...  links into ../../blobs
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "offload/result.h"
@@ -17,9 +18,12 @@ struct HubCache {
     std::string chosen_by;
 };
 
-// From the environment, first match: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
-// ~/.cache/huggingface/hub. Call before threads change the environment.
-HubCache hub_cache_of_environment();
+// The value of an environment variable, or null: std::getenv, called by whoever owns the process.
+using ReadVariable = std::function<const char*(const char* name)>;
+
+// First match: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
+// HOME/.cache/huggingface/hub, as huggingface_hub has it.
+HubCache hub_cache_from(const ReadVariable& read_variable);
 
 // Error (bad_data): no such model, naming every place that was looked at; a cache entry without the
 // revision or with half a download; a folder without config.json, with what it holds instead.

@@ -91,6 +91,7 @@ Result<StagingFolder> StagingFolder::create(const std::string& target) {
                                              attempt == 0 ? "" : fmt::format("-{}", attempt));
         if (::mkdir(path.c_str(), folder_mode) == 0) {
             staging.path_ = path;
+            CHECK_EQ(parent_of(path), parent_of(clean));  // one file system: a rename is enough
             return staging;
         }
         if (errno != EEXIST) break;
@@ -101,6 +102,7 @@ Result<StagingFolder> StagingFolder::create(const std::string& target) {
 
 Status StagingFolder::publish() {
     CHECK(!path_.empty());
+    CHECK_NE(path_, target_);
     Status status = sync_folder(path_);
     if (!status.ok()) return status;
     // An absent or empty target is taken by a plain rename; a filled one is exchanged, then what

@@ -4,7 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
+
+#include <map>
 
 #include "tests/engine/checkpoint/test_folder.h"
 
@@ -91,20 +92,23 @@ TEST_F(FindModelTest, TellsAFileAndOtherFormats) {
 }
 
 TEST(HubCache, FollowsTheSettingsInTheirOrder) {
-    const char* names[] = {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"};
-    std::vector<std::pair<const char*, std::string>> before;
-    for (const char* name : names) {
-        if (const char* value = getenv(name); value != nullptr) before.emplace_back(name, value);
-        setenv(name, "/x", 1);
+    std::map<std::string, std::string> environment = {
+        {"HF_HUB_CACHE", "/x"}, {"HF_HOME", "/x"}, {"XDG_CACHE_HOME", "/x"}, {"HOME", "/x"}};
+    const auto read_variable = [&](const char* name) -> const char* {
+        const auto place = environment.find(name);
+        return place == environment.end() ? nullptr : place->second.c_str();
+    };
+    const std::pair<const char*, const char*> rows[] = {{"HF_HUB_CACHE", "/x"},
+                                                        {"HF_HOME", "/x/hub"},
+                                                        {"XDG_CACHE_HOME", "/x/huggingface/hub"},
+                                                        {"HOME", "/x/.cache/huggingface/hub"}};
+    for (const auto& [name, folder] : rows) {
+        EXPECT_EQ(hub_cache_from(read_variable).folder, folder);
+        EXPECT_EQ(hub_cache_from(read_variable).chosen_by, name);
+        environment[name] = "";  // as good as not set
     }
-    const char* folders[] = {"/x", "/x/hub", "/x/huggingface/hub", "/x/.cache/huggingface/hub"};
-    for (size_t i = 0; i < std::size(names); ++i) {
-        EXPECT_EQ(hub_cache_of_environment().folder, folders[i]);
-        EXPECT_EQ(hub_cache_of_environment().chosen_by, names[i]);
-        i % 2 == 0 ? setenv(names[i], "", 1) : unsetenv(names[i]);
-    }
-    EXPECT_EQ(hub_cache_of_environment().folder, "");
-    for (const auto& [name, value] : before) setenv(name, value.c_str(), 1);
+    EXPECT_EQ(hub_cache_from(read_variable).folder, "");
+    EXPECT_EQ(hub_cache_from([](const char*) { return nullptr; }).folder, "");
 }
 
 }  // namespace
