@@ -75,7 +75,7 @@ LINES = [
     ("io_uring", "engine/run.cc", "io_uring_submit(&ring);"),
     ("cuda", "engine/run.cc", "cudaMalloc(&bytes, 5);"),
     ("process", "nvme/ring.cc", 'std::system("ls");'),
-    ("random", "offload/part.cc", "std::mt19937 random;"),
+    ("random", "offload/part.cc", "std::random_device random;"),
     ("clock", "offload/part.cc", "auto now = std::chrono::steady_clock::now();"),
     ("simulating", "offload/part.cc", "void f() { if (simulating) g(); }"),
     ("using", "offload/part.cc", "using namespace std;"),
@@ -147,6 +147,10 @@ class TidyTest(unittest.TestCase):
 
     def test_homes_may_call_what_is_theirs(self):
         changes, _ = appended("nvme/ring.cc", '::open("x", O_DIRECT); io_uring_submit(ring);')
+        self.assertEqual(faults(changes), [])
+
+    def test_a_factory_may_reach_a_private_constructor(self):
+        changes, _ = appended("engine/run.cc", "auto run = std::unique_ptr<Run>(new Run(5));")
         self.assertEqual(faults(changes), [])
 
     def test_functions_are_told_from_other_braces(self):
