@@ -56,8 +56,7 @@ BANNED = [
            "offload/, cpu_adam/ and kernels/ have never heard of a file"),
     Banned("mmap", r"(?<![\w.>])(::)?(mmap|munmap|mremap)\s*\(", ["kernels/", "nvme/"],
            "memory comes from offload::Memory"),
-    # std::unique_ptr<T>(new T(...)) is how a factory reaches a private constructor.
-    Banned("new", r"(?<!>\()(?<![\w:])(new\s+[\w:]|delete\s+\w|delete\[\])", [],
+    Banned("new", r"(?<![\w:])(new\s+[\w:]|delete\s+\w|delete\[\])", [],
            "std::make_unique, std::unique_ptr<T>(new T(...)) or a container"),
     Banned("malloc", r"\b(std::)?(malloc|calloc|realloc|free|aligned_alloc|posix_memalign)\s*\(",
            ["kernels/"], "a container, or offload::Memory"),
@@ -75,6 +74,8 @@ BANNED = [
            "run never asks whether it is simulated"),
     Banned("using", r"\busing\s+namespace\s+(?!std::\w*literals)", [], "name what you use"),
 ]
+# `unique_ptr<T>(new T(...))`, named or not, is how a factory reaches a private constructor.
+OWNED_NEW = re.compile(r"(?<=unique_ptr<)[\w:]+>( \w+)?\(new ")
 SOURCES = tuple(ARROWS)
 BARE_NAME = re.compile(
     r"\b(?:u?int\d*_t|size_t|int|unsigned|long|double|float)\s+"
@@ -293,7 +294,7 @@ def banned_calls(tree):
         for rule, pattern, homes, instead in BANNED:
             if any(file.path.startswith(home) for home in homes):
                 continue
-            for match in re.finditer(pattern, file.code):
+            for match in re.finditer(pattern, OWNED_NEW.sub("", file.code)):
                 line = file.code.count("\n", 0, match.start()) + 1
                 if not file.waives(rule, line):
                     yield Finding(file.path, line, rule, f"`{match.group(0).strip()}` has no place "
