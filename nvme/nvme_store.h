@@ -40,17 +40,17 @@
 namespace headrace::nvme {
 
 struct StoreOptions {
-    std::vector<std::string> paths;
-    std::string run_name;  // of the folder: letters, digits, '.', '_', '-'
-    std::vector<offload::PlaceSpec> places;
-    std::vector<uint32_t> weights;  // blocks per path and cycle; empty: equal
+    std::vector<std::string> paths = {};
+    std::string run_name = {};  // of the folder: letters, digits, '.', '_', '-'
+    std::vector<offload::PlaceSpec> places = {};
+    std::vector<uint32_t> weights = {};  // blocks per path and cycle; empty: equal
     IoEngine engine = IoEngine::automatic;
     uint32_t depth = 8;  // blocks in flight per path; threads: at most 8 of them
     uint64_t block_bytes = 1 * offload::mib;  // of a request, and the stripe
-    std::vector<std::span<std::byte>> buffers;
+    std::vector<std::span<std::byte>> buffers = {};
     Registration registration = Registration::preferred;
     uint64_t budget_bytes = std::numeric_limits<uint64_t>::max();  // of all paths together
-    FileOperations operations;                                     // tests: faults
+    FileOperations operations = {};                                // tests: faults
 };
 
 // What a store of these places takes: data and maps, all paths together.

@@ -111,6 +111,10 @@ Ring::~Ring() {
     if (!state_) return;
     CHECK_EQ(state_->in_flight_count(), 0u);
     CHECK(!state_->is_wake_armed);
+    // The kernel takes a closed ring apart a little later; the file and the locked pages go now, so
+    // that the space of a removed store and the limit are free when this returns.
+    if (state_->is_file_registered) io_uring_unregister_files(&state_->ring);
+    if (!state_->registered.empty()) io_uring_unregister_buffers(&state_->ring);
     io_uring_queue_exit(&state_->ring);
 }
 

@@ -6,9 +6,9 @@
 // A place that was never written reads as zeros, without I/O. A place with two copies holds
 // {truth, spare}: a write goes to the spare copy and, once complete, makes it the truth; a failed
 // write leaves the truth as it was. What a write of a prefix does not reach stays as it was in a
-// place with one copy, and reads as zeros in a place with two. Reads and writes of one place never overlap in time: the
-// schedule's edges see to it. Different places may be in flight together, in any number: the store
-// bounds its own queues.
+// place with one copy, and reads as zeros in a place with two. Reads and writes of one place never
+// overlap in time: the schedule's edges see to it. Different places may be in flight together, in
+// any number: the store bounds its own queues.
 //
 // Threads: start() may be called from any thread, also from inside a `done`; it does not block on
 // I/O. `done` is called exactly once, on a thread of the store (MemoryStore: inside start()), and

@@ -87,9 +87,10 @@ TEST(FaultyStore, DoneMayStartAnotherAndDestructionWaits) {
     MemoryStore below(places_of(2));
     std::vector<std::byte> memory(page_bytes);
     int count = 0;
+    std::function<void(Status)> next;  // outlives the store
     {
         FaultyStore store(below, {.seed = 3, .held_count_max = 2, .yield_count_max = 5});
-        std::function<void(Status)> next = [&](Status status) {
+        next = [&](Status status) {
             EXPECT_TRUE(status.ok());
             if (++count < 100) store.start({Direction::read, 0, memory, next});
         };
