@@ -6,7 +6,8 @@
 //   the value it names, the exit is the entry one step on, and no durable place is written whose
 //   generation a newer commit has not released (meaning.cc);
 // - order: conflicting accesses that are adjacent on their slot, over two periods, are ordered by
-//   edges (order.cc). Adjacent pairs over two periods are enough, because the list repeats.
+//   edges, and every edge points forward in time, so nothing is stuck (order.cc). Adjacent pairs
+//   over two periods are enough, because the list repeats.
 //
 // It cannot see an op that does other than it declares, nor overlapping offsets: the second is
 // checked by find_overlap below, the first by the tests of each op.
@@ -28,7 +29,7 @@ Fault find_signature_fault(const Schedule& schedule);
 Fault find_meaning_fault(const Schedule& schedule);
 Fault find_order_fault(const Schedule& schedule);
 
-// Two slots of one tier that share a byte, or a slot outside its tier's slab.
+// Two slots of one tier that share a byte (on nvme: a place), or a gpu slot in the workspace.
 Fault find_overlap(const Schedule& schedule);
 
 }  // namespace headrace::offload

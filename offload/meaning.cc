@@ -74,7 +74,8 @@ class Walk {
     Fault read(OpId id, SlotId slot, const Value& value) {
         const auto found = contents_.find(slot);
         if (found == contents_.end()) {
-            if (!schedule_.slots[slot].is_home ||
+            const Slot& home = schedule_.slots[slot];
+            if (!home.is_home || home.kind != value.kind ||
                 !may_enter_with(schedule_.workload, value, outcome_.entry_applied)) {
                 return say(id, slot, value, "nothing has been written there in this period");
             }

@@ -19,7 +19,6 @@ class Reach {
     explicit Reach(const Schedule& schedule)
         : op_count_(static_cast<uint32_t>(schedule.ops.size())), successors_(op_count_) {
         for (const Edge& edge : schedule.edges) {
-            CHECK(edge.source < op_count_ && edge.target < op_count_);
             successors_[edge.source].push_back(edge);
         }
     }
@@ -77,10 +76,27 @@ std::vector<std::vector<Touch>> touches_by_slot(const Schedule& schedule) {
     return slots;
 }
 
+// An edge must point forward in time, or its target and what follows could never start.
+Fault find_backward_edge(const Schedule& schedule) {
+    const auto op_count = static_cast<uint32_t>(schedule.ops.size());
+    for (const Edge& edge : schedule.edges) {
+        CHECK_LT(edge.source, op_count);
+        CHECK_LT(edge.target, op_count);
+        const bool is_forward = edge.distance == 0 ? edge.source < edge.target : edge.distance == 1;
+        if (is_forward) continue;
+        return fmt::format(
+            "op {} ({}) waits for op {} ({}) over {} periods, which is not before it", edge.target,
+            describe(schedule, schedule.ops[edge.target]), edge.source,
+            describe(schedule, schedule.ops[edge.source]), edge.distance);
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 Fault find_order_fault(const Schedule& schedule) {
     if (schedule.ops.empty()) return std::nullopt;
+    if (Fault fault = find_backward_edge(schedule)) return fault;
     const auto op_count = static_cast<uint32_t>(schedule.ops.size());
     Reach reach(schedule);
     const auto slots = touches_by_slot(schedule);

@@ -115,9 +115,6 @@ Fault check_copy(const Schedule& schedule, const Op& op) {
         signature.say("does not copy between neighbouring tiers");
         return signature.result(op.if_false.size());
     }
-    if (std::min(from.size_bytes, to.size_bytes) < bytes_of_value(schedule.workload, value)) {
-        signature.say("copies into or out of a slot that is too small");
-    }
     signature.need_lane(copy_lane(from.tier, to.tier));
     signature.need(Mode::read, value, from.tier);
     signature.need(Mode::write, value, to.tier);
@@ -294,7 +291,49 @@ Fault check_commit(const Schedule& schedule, const Op& op) {
     return signature.result(0);
 }
 
+// Homes of a kind are laid in part order before all other slots of the kind; each part has one.
+bool is_home_of_another(const Schedule& schedule, const Access& access) {
+    const Slot& slot = schedule.slots[access.slot];
+    const bool has_home_per_part =
+        slot.kind == Kind::hi || slot.kind == Kind::opt || slot.kind == Kind::stash;
+    if (!slot.is_home || !has_home_per_part) return false;
+    if (access.value.kind != slot.kind) return true;
+    const auto first = std::ranges::find(schedule.slots, slot.kind, &Slot::kind);
+    return schedule.slots.begin() + access.slot != first + access.value.of;
+}
+
+// An output may take the place of an input only where it is the same thing, further on.
+bool writes_over_input(const Op& op, const Access& output) {
+    return std::ranges::any_of(op.accesses, [&](const Access& input) {
+        if (input.mode != Mode::read || input.slot != output.slot) return false;
+        return input.value.kind != output.value.kind || input.value.of != output.value.of ||
+               input.value.use != output.value.use;
+    });
+}
+
+// What holds for the places of every kind of op.
+Fault check_places(const Schedule& schedule, const Op& op) {
+    const auto say = [&](const Access& access, std::string_view text) {
+        return fmt::format("{} {} slot {} for {}", describe(schedule, op), text, access.slot,
+                           describe(access.value));
+    };
+    for (const Access& access : op.accesses) {
+        CHECK_LT(access.slot, schedule.slots.size());
+        if (access.mode == Mode::write && writes_over_input(op, access)) {
+            return say(access, "overwrites an input in");
+        }
+        if (is_control(access.value.kind)) continue;
+        const uint64_t size_bytes = bytes_of_value(schedule.workload, access.value);
+        if (schedule.slots[access.slot].size_bytes < size_bytes) {
+            return say(access, "uses the too small");
+        }
+        if (is_home_of_another(schedule, access)) return say(access, "uses another value's home,");
+    }
+    return std::nullopt;
+}
+
 Fault check_op(const Schedule& schedule, const Op& op) {
+    if (Fault fault = check_places(schedule, op)) return fault;
     switch (op.kind) {
         case OpKind::fetch:
         case OpKind::evict: return check_copy(schedule, op);
@@ -309,10 +348,18 @@ Fault check_op(const Schedule& schedule, const Op& op) {
     CHECK(false);
 }
 
-// Every part must be updated and reduced, every micro-batch computed, exactly once where it counts.
+// What a repetition would count twice and the meaning check cannot miss: each micro-batch's loss;
+// in training each part's update and norm, the verdict and the commit.
 Fault check_counts(const Schedule& schedule) {
-    if (schedule.workload.purpose != Purpose::train) return std::nullopt;
     const auto count = [&](auto matches) { return std::ranges::count_if(schedule.ops, matches); };
+    for (uint32_t m = 0; m < schedule.workload.micro_batch_count; ++m) {
+        const auto adds_loss = [&](const Op& op) {
+            return op.kind == OpKind::compute && op.micro_batch == static_cast<int16_t>(m) &&
+                   (op.pass == Pass::head || op.pass == Pass::loss);
+        };
+        if (count(adds_loss) != 1) return fmt::format("micro-batch {} has not exactly one loss", m);
+    }
+    if (schedule.workload.purpose != Purpose::train) return std::nullopt;
     for (uint32_t part = 0; part < schedule.workload.layout.parts.size(); ++part) {
         for (const OpKind kind : {OpKind::update, OpKind::reduce}) {
             if (count([&](const Op& op) { return op.kind == kind && op.part == part; }) != 1) {
@@ -322,6 +369,17 @@ Fault check_counts(const Schedule& schedule) {
     }
     if (count([](const Op& op) { return op.kind == OpKind::verdict; }) != 1) {
         return "there is not exactly one verdict";
+    }
+    // A second record could still be on its way when the next period overwrites what it names.
+    const std::ptrdiff_t commit_count = schedule.path_count > 0 ? 1 : 0;
+    for (const auto& [kind, expected] :
+         {std::pair(OpKind::sync, std::ptrdiff_t{schedule.path_count}),
+          {OpKind::record, commit_count},
+          {OpKind::seal, commit_count}}) {
+        const auto found = count([&](const Op& op) { return op.kind == kind; });
+        if (found == expected) continue;
+        return fmt::format("a list over {} paths has {} {} ops, not {}", schedule.path_count, found,
+                           name_of(kind), expected);
     }
     return std::nullopt;
 }
@@ -338,18 +396,22 @@ Fault find_signature_fault(const Schedule& schedule) {
 Fault find_overlap(const Schedule& schedule) {
     std::vector<const Slot*> slots;
     for (const Slot& slot : schedule.slots) {
-        if (slot.tier != Tier::nvme && slot.size_bytes > 0) slots.push_back(&slot);
+        if (slot.size_bytes > 0) slots.push_back(&slot);
     }
     std::ranges::sort(slots, [](const Slot* a, const Slot* b) {
         return std::pair(a->tier, a->offset_bytes) < std::pair(b->tier, b->offset_bytes);
     });
-    for (size_t i = 1; i < slots.size(); ++i) {
-        const Slot& below = *slots[i - 1];
-        const Slot& above = *slots[i];
-        if (below.tier != above.tier) continue;
-        if (below.offset_bytes + below.size_bytes > above.offset_bytes) {
-            return fmt::format("two slots of tier {} share the byte at {}", name_of(below.tier),
-                               above.offset_bytes);
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const Slot& below = *slots[i];
+        // On nvme a slot is a numbered place: different numbers do not overlap.
+        const uint64_t end = below.offset_bytes + (below.tier == Tier::nvme ? 1 : below.size_bytes);
+        if (below.tier == Tier::gpu && end > schedule.workspace_offset_bytes) {
+            return fmt::format("a gpu slot ends at byte {}, in the workspace", end);
+        }
+        if (i + 1 == slots.size() || slots[i + 1]->tier != below.tier) continue;
+        if (end > slots[i + 1]->offset_bytes) {
+            return fmt::format("two slots of tier {} share what begins at {}", name_of(below.tier),
+                               slots[i + 1]->offset_bytes);
         }
     }
     return std::nullopt;
