@@ -85,18 +85,20 @@ TEST(ExactSum, merging_with_itself_doubles) {
     EXPECT_EQ(sum, twice);
 }
 
+__extension__ typedef unsigned __int128 Wide;  // not ISO C++; gcc and clang have it
+
 // Terms are integers below 2^100 times 2^-50, so that the true sum fits a 128-bit integer, whose
 // conversion to double is rounded to nearest even by the compiler's library.
 TEST(ExactSum, is_rounded_once_to_the_nearest) {
     std::mt19937_64 random(4);
     for (int round = 0; round < 2000; ++round) {
-        unsigned __int128 expected = 0;
+        Wide expected = 0;
         ExactSum sum;
         const int term_count = 1 + static_cast<int>(random() % 40);
         for (int i = 0; i < term_count; ++i) {
             const uint64_t mantissa = random() >> 11;
             const int shift = static_cast<int>(random() % 48);
-            expected += static_cast<unsigned __int128>(mantissa) << shift;
+            expected += static_cast<Wide>(mantissa) << shift;
             sum.add(std::ldexp(static_cast<double>(mantissa), shift - 50));
         }
         EXPECT_EQ(sum.to_double(), std::ldexp(static_cast<double>(expected), -50));
