@@ -44,6 +44,12 @@ void start_torch(int compute_thread_count) {
     CHECK_EQ(at::get_num_threads(), compute_thread_count);
 }
 
+void warm_up_torch() {
+    const at::Tensor square = at::ones({256, 256}, at::kFloat);
+    const at::Tensor product = at::mm(square, square);
+    CHECK_EQ(product.data_ptr<float>()[0], 256.0f);
+}
+
 std::string matmul_description(offload::Dtype dtype) {
     CHECK(dtype == offload::Dtype::fp32 || dtype == offload::Dtype::bf16);
     const bool wide_vectors = __builtin_cpu_supports("avx512f");

@@ -15,4 +15,8 @@ namespace headrace::engine {
 // `argument_values` is main's, of argument_count + 1 entries, the last one null.
 offload::Status reexec_without_spinning(int argument_count, char** argument_values);
 
+// One matrix product, so that torch has loaded and set up what it needs for any: what the process
+// holds afterwards is what it costs before a model is there. After start_torch().
+void warm_up_torch();
+
 }  // namespace headrace::engine

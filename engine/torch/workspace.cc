@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/torch/autograd_queue.h"
 #include "engine/torch/workspace.h"
 #include "offload/units.h"
 
@@ -22,9 +23,9 @@ using offload::Status;
 
 constexpr uint64_t alignment_bytes = 64;
 
-// First fit over the blocks of one region, sorted by offset; free neighbours are joined. The same
-// requests in the same order get the same places. The few hundred blocks a layer needs make a list
-// as fast as a tree, and it takes no heap memory once grown.
+// Best fit, lowest offset first, over the blocks of one region; free neighbours are joined. The
+// same requests in the same order get the same places. The few hundred blocks a layer needs make a
+// list as fast as a tree, and it takes no heap memory once grown.
 class Blocks {
   public:
     explicit Blocks(uint64_t size_bytes) {
@@ -32,20 +33,29 @@ class Blocks {
         blocks_.push_back({0, size_bytes, false});
     }
 
+    // The free end of the region is taken only where no hole fits: so places do not depend on how
+    // much larger than necessary the region is.
     std::optional<uint64_t> take(uint64_t size_bytes) {
         CHECK_EQ(size_bytes % alignment_bytes, 0u);
+        CHECK_GT(size_bytes, 0u);
+        size_t best = blocks_.size();
         for (size_t i = 0; i < blocks_.size(); ++i) {
             if (blocks_[i].used || blocks_[i].size_bytes < size_bytes) continue;
-            const Block found = blocks_[i];
-            blocks_[i] = {found.offset_bytes, size_bytes, true};
-            if (found.size_bytes > size_bytes) {
-                blocks_.insert(
-                    blocks_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                    Block{found.offset_bytes + size_bytes, found.size_bytes - size_bytes, false});
+            const bool at_end = i + 1 == blocks_.size();
+            if (best == blocks_.size() ||
+                (!at_end && blocks_[i].size_bytes < blocks_[best].size_bytes)) {
+                best = i;
             }
-            return found.offset_bytes;
         }
-        return std::nullopt;
+        if (best == blocks_.size()) return std::nullopt;
+        const Block found = blocks_[best];
+        blocks_[best] = {found.offset_bytes, size_bytes, true};
+        if (found.size_bytes > size_bytes) {
+            blocks_.insert(
+                blocks_.begin() + static_cast<std::ptrdiff_t>(best) + 1,
+                Block{found.offset_bytes + size_bytes, found.size_bytes - size_bytes, false});
+        }
+        return found.offset_bytes;
     }
 
     // Returns the size of the block given back.
@@ -212,6 +222,7 @@ Status with_workspace(std::span<std::byte> region, const std::function<void()>& 
     WorkspaceAllocator& allocator = WorkspaceAllocator::of_process();
     allocator.open(region);
     const Status status = run_catching(compute);
+    if (!status.ok()) drop_stale_autograd_tasks();
     const std::optional<Refusal> refusal = allocator.close();
     if (status.ok() || !refusal || status.error().code != ErrorCode::does_not_fit) return status;
     return Error{ErrorCode::does_not_fit,

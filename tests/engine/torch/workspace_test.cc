@@ -1,0 +1,196 @@
+// Goal: torch's memory stays in the region it is given, says so when it does not fit, leaves it
+// empty, and needs no more than workspace_bytes foretells.
+// Method: small layers computed inside regions of the foretold size, and of a little less than the
+// measured one; shapes tiny and like SmolLM2's layers, one and two threads.
+#include "engine/torch/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "engine/torch/llama.h"
+#include "tests/engine/flat_model.h"
+#include "tests/engine/goldens/golden.h"
+
+namespace headrace::engine::tests {
+namespace {
+
+using offload::Dtype;
+
+// A region at a 64-byte boundary.
+class Region {
+  public:
+    explicit Region(uint64_t size_bytes)
+        : bytes_(size_bytes + 64),
+          first_(64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64),
+          size_bytes_(size_bytes) {}
+    std::span<std::byte> span() { return std::span(bytes_).subspan(first_, size_bytes_); }
+
+  private:
+    std::vector<std::byte> bytes_;
+    uint64_t first_;
+    uint64_t size_bytes_;
+};
+
+// One block and the head of a model, with everything a compute call needs.
+struct Bench {
+    Bench(const LlamaConfig& config, Dtype dtype, int64_t row_count, int64_t column_count)
+        : compute(config, dtype), model(make_flat_model(config, dtype, golden_weight)) {
+        const auto token_count = static_cast<size_t>(row_count * column_count);
+        std::minstd_rand random(1);
+        for (size_t token = 0; token < token_count; ++token) {
+            ids.push_back(static_cast<int32_t>(random() % config.vocabulary_size));
+        }
+        batch = {row_count, column_count, ids, ids};
+        hidden.resize(offload::bytes_of(dtype, token_count * config.hidden_size));
+        gradient = hidden;
+        compute.embed(batch, {.weights = model.weights[0], .hidden_out = hidden});
+        for (const auto& layer : model.layout.layers)
+            accumulators.emplace_back(layer.element_count);
+        tied_use = accumulators[0];
+    }
+
+    void block_backward() {
+        compute.block_backward(batch, {.weights = model.weights[1],
+                                       .hidden_in = hidden,
+                                       .grad_out = hidden,
+                                       .grad_in = gradient,
+                                       .accumulator = accumulators[1]});
+    }
+    void run_all() {
+        compute.block(batch,
+                      {.weights = model.weights[1], .hidden_in = hidden, .hidden_out = gradient});
+        block_backward();
+        compute.head(batch, {.embedding_weights = model.weights[0],
+                             .weights = model.weights.back(),
+                             .hidden_in = hidden,
+                             .grad_in = gradient,
+                             .embedding_accumulator = tied_use,
+                             .accumulator = accumulators.back()});
+    }
+
+    LlamaCompute compute;
+    FlatModel model;
+    std::vector<int32_t> ids;
+    MicroBatch batch;
+    std::vector<std::byte> hidden;
+    std::vector<std::byte> gradient;
+    std::vector<std::vector<float>> accumulators;
+    std::vector<float> tied_use;
+};
+
+LlamaConfig config_of(int64_t hidden, int64_t intermediate, int64_t heads, int64_t kv_heads,
+                      int64_t head_dim, int64_t vocabulary) {
+    LlamaConfig config;
+    config.hidden_size = hidden;
+    config.intermediate_size = intermediate;
+    config.block_count = 1;
+    config.head_count = heads;
+    config.kv_head_count = kv_heads;
+    config.head_dim = head_dim;
+    config.vocabulary_size = vocabulary;
+    config.max_positions = 2048;
+    config.tied = true;
+    return config;
+}
+
+struct Case {
+    LlamaConfig config;
+    int64_t row_count;
+    int64_t column_count;
+    bool like_a_real_model;
+};
+
+std::vector<Case> cases() {
+    const LlamaConfig tiny = config_of(64, 96, 4, 2, 16, 259);
+    const LlamaConfig wide = config_of(40, 72, 5, 5, 14, 67);
+    const LlamaConfig smollm2 = config_of(576, 1536, 9, 3, 64, 1024);
+    return {
+        {tiny, 2, 13, false}, {tiny, 1, 1, false}, {wide, 3, 21, false}, {smollm2, 2, 96, true}};
+}
+
+TEST(Workspace, BytesForetoldAreEnoughAndNotFarTooMany) {
+    for (const int thread_count : {1, 2}) {
+        start_torch(thread_count);
+        for (const Case& shape : cases()) {
+            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+                Bench bench(shape.config, dtype, shape.row_count, shape.column_count);
+                const uint64_t foretold =
+                    bench.compute.workspace_bytes(shape.row_count, shape.column_count);
+                Region region(foretold);
+                reset_workspace_peak();
+                const offload::Status status =
+                    with_workspace(region.span(), [&] { bench.run_all(); });
+                ASSERT_TRUE(status.ok()) << status.error().text();
+                const WorkspacePeak peak = workspace_peak();
+                EXPECT_GT(peak.in_use_bytes, 0u);
+                EXPECT_GE(peak.extent_bytes, peak.in_use_bytes);
+                EXPECT_LE(peak.extent_bytes, foretold);
+                if (shape.like_a_real_model) {
+                    EXPECT_LE(foretold, peak.extent_bytes + peak.extent_bytes / 4)
+                        << shape.column_count << " columns, " << thread_count << " threads";
+                }
+            }
+        }
+    }
+}
+
+TEST(Workspace, TheMeasuredExtentIsEnoughAndLessIsRefused) {
+    start_torch(1);
+    Bench bench(config_of(64, 96, 4, 2, 16, 259), Dtype::fp32, 2, 13);
+    Region large(1 << 20);
+    reset_workspace_peak();
+    ASSERT_TRUE(with_workspace(large.span(), [&] { bench.block_backward(); }).ok());
+    const std::vector<float> expected = bench.accumulators[1];
+    const uint64_t extent_bytes = workspace_peak().extent_bytes;
+    Region exact(extent_bytes);
+    EXPECT_TRUE(with_workspace(exact.span(), [&] { bench.block_backward(); }).ok());
+    for (uint64_t size_bytes = 64; size_bytes < extent_bytes; size_bytes += 4096) {
+        Region small(size_bytes);
+        const offload::Status status =
+            with_workspace(small.span(), [&] { bench.block_backward(); });
+        if (status.ok()) continue;  // other places may need less
+        EXPECT_EQ(status.error().code, offload::ErrorCode::does_not_fit);
+        EXPECT_NE(status.error().what.find("gpu_budget"), std::string::npos);
+    }
+    Region tiny(64);
+    EXPECT_FALSE(with_workspace(tiny.span(), [&] { bench.block_backward(); }).ok());
+    // Nothing leaked, and the next run has the same bits.
+    ASSERT_TRUE(with_workspace(large.span(), [&] { bench.block_backward(); }).ok());
+    EXPECT_EQ(bench.accumulators[1], expected);
+}
+
+TEST(Workspace, RepeatsExactly) {
+    start_torch(2);
+    Bench bench(config_of(64, 96, 4, 2, 16, 259), Dtype::bf16, 2, 13);
+    Region region(4 << 20);
+    std::vector<uint64_t> extents;
+    for (int round = 0; round < 3; ++round) {
+        reset_workspace_peak();
+        ASSERT_TRUE(with_workspace(region.span(), [&] { bench.run_all(); }).ok());
+        extents.push_back(workspace_peak().extent_bytes);
+    }
+    EXPECT_EQ(extents[0], extents[1]);
+    EXPECT_EQ(extents[0], extents[2]);
+}
+
+TEST(Workspace, OutsideAScopeTorchUsesTheHeap) {
+    start_torch(1);
+    Bench bench(config_of(64, 96, 4, 2, 16, 259), Dtype::fp32, 1, 5);
+    reset_workspace_peak();
+    bench.run_all();
+    EXPECT_EQ(workspace_peak().in_use_bytes, 0u);
+}
+
+// What was made outside may be freed inside: the address tells where a block belongs.
+TEST(Workspace, FreesWhatTheHeapGave) {
+    start_torch(1);
+    Region region(1 << 20);
+    auto outside = std::make_unique<LlamaCompute>(config_of(64, 96, 4, 2, 16, 259), Dtype::fp32);
+    EXPECT_TRUE(with_workspace(region.span(), [&] { outside.reset(); }).ok());
+}
+
+}  // namespace
+}  // namespace headrace::engine::tests
