@@ -159,6 +159,7 @@ class WorkspaceAllocator final : public c10::Allocator {
     // The one allocator of the process. torch keeps its address in a table of its own and calls it
     // until the last static tensor is gone, so it is never destroyed.
     static WorkspaceAllocator& of_process() {
+        // tidy: allow new, because nothing may ever destroy it
         static auto* const allocator = new WorkspaceAllocator;
         return *allocator;
     }

@@ -3,8 +3,8 @@
 
     python tests/engine/goldens/make_goldens.py        (torch 2.11, transformers 5.24, safetensors)
 
-Run by hand; the results are committed, so that the C++ tests need no Python. Weights are not stored:
-both sides compute them from a hash of tensor name and element (see weight() here and in golden.cc).
+Run by hand; the results are committed, so that the C++ tests need no Python. Weights are not
+stored: both sides compute them from a hash of name and element (weight() here, golden.cc there).
 Everything is fp32 with eager attention. Each file holds, for one model:
 
   config (metadata)   the config.json
@@ -57,7 +57,7 @@ def weight(name, shape):
     count = int(np.prod(shape))
     with np.errstate(over="ignore"):
         x = np.arange(count, dtype=np.uint64) + np.uint64(fnv1a(name))
-        x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(1)
+        x = (x + np.uint64(0x9E3779B97F4A7C15))
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x = x ^ (x >> np.uint64(31))
@@ -122,7 +122,7 @@ def main():
             loss = loss_of(model, batches)
             loss.backward()
             norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)))
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
             optimizer.step()
         assert all(value > max_norm for value in norms), (norms, max_norm)
         out["step.losses"] = torch.tensor(losses, dtype=torch.float64)
