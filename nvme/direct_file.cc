@@ -132,6 +132,8 @@ void DirectFile::turn_buffered(const std::string& reason) {
     const int flags = fcntl(descriptor_, F_GETFL);
     CHECK_GE(flags, 0);
     CHECK_EQ(fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT), 0);
+    // No read-ahead: what it brings in behind our backs nobody would drop.
+    static_cast<void>(posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM));
     policy_ = CachePolicy::buffered;
     buffered_reason_ = reason;
 }

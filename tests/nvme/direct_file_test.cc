@@ -17,6 +17,7 @@ namespace {
 
 using offload::kib;
 using offload::mib;
+using offload::page_bytes;
 using offload::Result;
 
 Result<DirectFile> open_at(const std::string& path, const FileOperations& operations = {}) {
@@ -30,11 +31,11 @@ TEST(DirectFile, nvme_1_odd_lengths_keep_every_byte) {
     ASSERT_TRUE(file.ok()) << file.error().text();
     ASSERT_FALSE(file->is_buffered()) << file->buffered_reason();
     ASSERT_TRUE(*file->allocate(12 * mib));
-    PageBuffer source(9 * mib);
-    PageBuffer target(9 * mib);
     uint64_t seed = 0;
     for (const uint64_t size_bytes : {uint64_t{1}, uint64_t{511}, uint64_t{512}, uint64_t{513},
                                       uint64_t{4095}, uint64_t{4097}, 8 * mib + 717}) {
+        PageBuffer source(offload::align_up(size_bytes, page_bytes) + page_bytes);
+        PageBuffer target(offload::align_up(size_bytes, page_bytes) + page_bytes);
         for (const uint64_t shift : {0, 1, 512}) {
             source.fill_random(seed++);
             target.fill(0xEE);
@@ -47,6 +48,8 @@ TEST(DirectFile, nvme_1_odd_lengths_keep_every_byte) {
         }
     }
     // The rest of a partly written page keeps its bytes.
+    PageBuffer source(page_bytes);
+    PageBuffer target(page_bytes);
     source.fill(5);
     ASSERT_TRUE(file->write_exact(0, source.first(4096)).ok());
     source.fill(6);

@@ -280,7 +280,8 @@ TEST(NvmeStore, nvme_5_buffered_mode_leaves_the_page_cache_empty) {
             ASSERT_TRUE(write_place(**store, place, buffer.span()).ok());
             ASSERT_TRUE(read_place(**store, place, buffer.span()).ok());
         }
-        EXPECT_LE(cached_bytes(folder.path() + "/headrace-run/data", 8 * mib), mib);
+        // 16 MiB went through; what may stay is what was in flight last.
+        EXPECT_LE(cached_bytes(folder.path() + "/headrace-run/data", 8 * mib), 512 * kib);
     }
 }
 
