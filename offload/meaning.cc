@@ -45,7 +45,9 @@ Value shifted(Value value, int step_on) {
 
 class Walk {
   public:
-    Walk(const Schedule& schedule, const Case& outcome) : schedule_(schedule), outcome_(outcome) {}
+    Walk(const Schedule& schedule, const Case& outcome) : schedule_(schedule), outcome_(outcome) {
+        CHECK(outcome.trains || !outcome.exit_applied);
+    }
 
     Fault run() {
         for (OpId op = 0; op < schedule_.ops.size(); ++op) {
@@ -72,6 +74,7 @@ class Walk {
 
     // The first touch of a home takes its value from the entry contract.
     Fault read(OpId id, SlotId slot, const Value& value) {
+        CHECK_LT(slot, schedule_.slots.size());
         const auto found = contents_.find(slot);
         if (found == contents_.end()) {
             const Slot& home = schedule_.slots[slot];

@@ -25,6 +25,8 @@ class Reach {
 
     // Whether `source` is complete before `target` starts. Direct edges answer nearly always.
     bool orders(Visit source, Visit target) {
+        CHECK_LT(source, target);
+        CHECK_LT(target, 2 * op_count_);
         if (has_direct(source, target)) return true;
         seen_.assign(size_t{op_count_} * 2, false);
         stack_.assign(1, source);
@@ -68,6 +70,7 @@ std::vector<std::vector<Touch>> touches_by_slot(const Schedule& schedule) {
     const auto op_count = static_cast<uint32_t>(schedule.ops.size());
     for (Visit visit = 0; visit < 2 * op_count; ++visit) {
         for (const Access& access : schedule.ops[visit % op_count].accesses) {
+            CHECK_LT(access.slot, slots.size());
             std::vector<Touch>& touches = slots[access.slot];
             if (touches.empty() || touches.back().visit != visit) touches.push_back({visit, false});
             touches.back().writes |= access.mode == Mode::write;

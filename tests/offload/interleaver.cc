@@ -18,6 +18,8 @@ constexpr int period_count = 2;
 constexpr size_t slot_count_max = 96;
 constexpr size_t durable_count_max = 16;
 
+using SlotSet = std::bitset<slot_count_max>;
+
 // Instances: the ops of the first period, then those of the second.
 using InstanceSet = std::bitset<period_count * interleaver_op_count_max>;
 
@@ -109,9 +111,10 @@ class Reference {
 
     bool evaluates() const { return workload_.purpose == Purpose::evaluate; }
 
-    // From relative to the period to absolute. Evaluation does not move the weights on.
+    // From relative to the period to absolute. Evaluation does not move the states on.
     Value absolute(Value value, int period) const {
-        if (!evaluates() || value.kind != Kind::hi) value.step = add(value.step, period);
+        const bool is_state = value.kind == Kind::hi || value.kind == Kind::opt;
+        if (!evaluates() || !is_state) value.step = add(value.step, period);
         return value;
     }
 
@@ -270,6 +273,8 @@ struct Instance {
     InstanceSet rivals{};      // share bytes with it that one of the two changes
     std::vector<Touch> reads{};
     std::vector<Touch> writes{};
+    SlotSet read_slots{};
+    SlotSet written_slots{};
     uint32_t path = 0;                    // sync
     std::vector<SmallTerm> generation{};  // record: what each durable place must hold
 };
@@ -294,6 +299,10 @@ class Instances {
         number_slots();
         for (int period = 0; period < period_count; ++period) {
             for (const Op& op : schedule.ops) list_.push_back(make(op, period));
+        }
+        for (Instance& instance : list_) {
+            for (const Touch& read : instance.reads) instance.read_slots.set(read.slot);
+            for (const Touch& write : instance.writes) instance.written_slots.set(write.slot);
         }
         connect();
         find_rivals();
@@ -323,8 +332,8 @@ class Instances {
         const int8_t state_step = reference_.evaluates() ? -1 : -2;
         for (uint32_t part = 0; part < schedule_.workload.layout.parts.size(); ++part) {
             add(table_.hi[part], {.kind = Kind::hi, .of = part, .step = state_step});
-            if (reference_.evaluates()) continue;
             add(table_.opt[part], {.kind = Kind::opt, .of = part, .step = -2});
+            if (reference_.evaluates()) continue;
             if (after && !outcome_.is_applied(period_count - 1)) continue;
             add(table_.stash[part], {.kind = Kind::stash, .of = part, .step = -1});
         }
@@ -484,24 +493,17 @@ class Instances {
 
     void find_rivals() {
         for (size_t one = 0; one < list_.size(); ++one) {
-            for (size_t other = 0; other < list_.size(); ++other) {
-                if (one != other && are_rivals(list_[one], list_[other])) {
-                    list_[one].rivals.set(other);
-                }
+            for (size_t other = 0; other < one; ++other) {
+                if (!are_rivals(list_[one], list_[other])) continue;
+                list_[one].rivals.set(other);
+                list_[other].rivals.set(one);
             }
         }
     }
 
     bool are_rivals(const Instance& one, const Instance& other) const {
-        const auto meet = [](const std::vector<Touch>& left, const std::vector<Touch>& right) {
-            return std::ranges::any_of(left, [&](const Touch& touch) {
-                return std::ranges::find(right, touch.slot, &Touch::slot) != right.end();
-            });
-        };
-        if (meet(one.writes, other.writes) || meet(one.reads, other.writes) ||
-            meet(one.writes, other.reads)) {
-            return true;
-        }
+        if ((one.written_slots & (other.read_slots | other.written_slots)).any()) return true;
+        if ((one.read_slots & other.written_slots).any()) return true;
         // A commit looks at all durable places; syncs of two paths do not see each other.
         if (one.kind == OpKind::sync && other.kind == OpKind::sync) return false;
         return (commits(one) && touches_commits(other)) || (commits(other) && touches_commits(one));
@@ -646,8 +648,8 @@ class Search {
         for (size_t i = 0; i < list_.size(); ++i) able.set(i, can_move(state, i));
         if (options_.reduction == Reduction::none) return able;
         InstanceSet fewest = able;
-        for (size_t i = 0; i < list_.size() && fewest.count() > 1; ++i) {
-            if (!able.test(i)) continue;
+        for (size_t i = able._Find_first(); i < able.size() && fewest.count() > 1;
+             i = able._Find_next(i)) {
             const InstanceSet moves = stubborn_set(state, able, i) & able;
             if (moves.count() < fewest.count()) fewest = moves;
         }
@@ -661,26 +663,22 @@ class Search {
         std::vector<size_t> open = {seed};
         set.set(seed);
         const auto add = [&](size_t id) {
-            if (!set.test(id)) open.push_back(id);
+            open.push_back(id);
             set.set(id);
         };
         while (!open.empty()) {
             const size_t id = open.back();
             open.pop_back();
             if (able.test(id)) {
-                const InstanceSet rivals = list_[id].rivals & ~state.finished;
-                for (size_t i = 0; i < list_.size(); ++i) {
-                    if (rivals.test(i)) add(i);
+                const InstanceSet rivals = list_[id].rivals & ~state.finished & ~set;
+                for (size_t i = rivals._Find_first(); i < rivals.size(); i = rivals._Find_next(i)) {
+                    add(i);
                 }
                 continue;
             }
             const InstanceSet needed = hindrance(state, id);
             if ((needed & set).any()) continue;
-            for (size_t i = 0; i < list_.size(); ++i) {
-                if (!needed.test(i)) continue;
-                add(i);
-                break;
-            }
+            add(needed._Find_first());
         }
         return set;
     }
@@ -696,13 +694,11 @@ class Search {
             state.finished.set(id);
             return state;
         }
-        for (size_t other = 0; other < list_.size(); ++other) {
-            if (!state.started.test(other) || state.finished.test(other)) continue;
-            for (const Touch& theirs : list_[other].writes) {
-                for (const Touch& ours : instance.writes) {
-                    if (theirs.slot == ours.slot) say(id, "writes where another op does", ours);
-                }
-            }
+        const InstanceSet running_rivals = instance.rivals & state.started & ~state.finished;
+        for (size_t other = 0; other < list_.size() && running_rivals.any(); ++other) {
+            if (!running_rivals.test(other)) continue;
+            const SlotSet shared = instance.written_slots & list_[other].written_slots;
+            if (shared.any()) say(id, "writes where another op does", instance.writes.front());
         }
         for (const Touch& write : instance.writes) {
             state.content[write.slot] = 0;
