@@ -20,6 +20,7 @@
 namespace headrace::offload {
 
 using SlotId = uint32_t;
+inline constexpr SlotId no_slot = ~SlotId{0};
 using OpId = uint32_t;  // index in Schedule::ops
 
 // What a slot can hold. `of` in a Value is a part (hi to norm), a boundary (act, dact: boundary b

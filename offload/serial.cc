@@ -4,21 +4,17 @@
 
 namespace headrace::offload {
 
-SerialBackend::SerialBackend(const Schedule& schedule, Hooks hooks)
-    : schedule_(schedule), hooks_(std::move(hooks)) {
+SerialBackend::SerialBackend(Hooks hooks) : hooks_(std::move(hooks)) {
     CHECK(hooks_.execute);
 }
 
 Status SerialBackend::open(const Period& period) {
-    periods_[static_cast<size_t>(period.index % 2)] = period;
     return hooks_.open ? hooks_.open(period) : Status{};
 }
 
 void SerialBackend::start(const Ticket& ticket) {
     CHECK(!completion_.has_value());
-    const Period& period = periods_[static_cast<size_t>(ticket.period % 2)];
-    CHECK_EQ(period.index, ticket.period);
-    Result<Verdict> result = hooks_.execute(period, schedule_.ops[ticket.op]);
+    Result<Verdict> result = hooks_.execute(ticket);
     Completion completion{.ticket = ticket, .status = {}};
     if (result.ok()) {
         completion.verdict = *result;

@@ -10,7 +10,7 @@
 namespace headrace::offload {
 
 // Does what an op says, now. The verdict op returns its verdict, the others anything.
-using Execute = std::function<Result<Verdict>(const Period&, const Op&)>;
+using Execute = std::function<Result<Verdict>(const Ticket&)>;
 
 class SerialBackend final : public Backend {
   public:
@@ -19,8 +19,7 @@ class SerialBackend final : public Backend {
         std::function<Status(const Period&)> open;   // may be empty
         std::function<Status(const Period&)> close;  // may be empty
     };
-    // `schedule` must outlive the backend.
-    SerialBackend(const Schedule& schedule, Hooks hooks);
+    explicit SerialBackend(Hooks hooks);
 
     Status open(const Period& period) override;
     bool can_start(LaneKind) const override { return !completion_.has_value(); }
@@ -29,9 +28,7 @@ class SerialBackend final : public Backend {
     Status close(const Period& period) override;
 
   private:
-    const Schedule& schedule_;
     const Hooks hooks_;
-    std::array<Period, 2> periods_;  // by index modulo 2
     std::optional<Completion> completion_;
 };
 

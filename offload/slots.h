@@ -13,8 +13,6 @@
 
 namespace headrace::offload {
 
-inline constexpr SlotId no_slot = ~SlotId{0};
-
 // Where each value of a part lives between periods. opt and stash: any tier. hi and acc on the gpu:
 // for all parts of a layer or for none. acc: between passes, and for a tied part between its uses.
 struct PartHomes {

@@ -20,8 +20,8 @@ Status copy_tensor(const Checkpoint& source, CheckpointWriter& writer,
     for (uint64_t first = 0; first < element_count; first += piece_elements_max) {
         const uint64_t piece_elements = std::min(piece_elements_max, element_count - first);
         buffer.resize(bytes_of(dtype, piece_elements));
-        Status status = source.read_elements(tensor.name, first,
-                                             {.dtype = dtype, .weights = buffer, .lo = {}});
+        Status status =
+            source.read_elements(tensor.name, first, {.dtype = dtype, .weights = buffer, .lo = {}});
         if (status) status = writer.write(tensor.name, first, buffer);
         if (!status) return status;
     }

@@ -170,17 +170,16 @@ TEST(Run, SkippedStepsRunNoUpdate) {
 
 TEST(Run, SerialBackendFollowsTheList) {
     const Schedule schedule = example();
-    std::vector<std::pair<int64_t, const Op*>> seen;
-    SerialBackend backend(schedule,
-                          {.execute = [&](const Period& period, const Op& op) -> Result<Verdict> {
-                               seen.push_back({period.index, &op});
+    std::vector<Ticket> seen;
+    SerialBackend backend({.execute = [&](const Ticket& ticket) -> Result<Verdict> {
+                               seen.push_back(ticket);
                                return Verdict::apply;
                            },
                            .open = {},
                            .close = {}});
     ASSERT_TRUE(run(schedule, backend, periods(2)).ok());
     EXPECT_TRUE(std::ranges::is_sorted(seen));
-    EXPECT_GT(seen.size(), 2 * schedule.workload.layout.parts.size());
+    EXPECT_GT(seen.size(), 2 * schedule.ops.size());
 }
 
 TEST(Run, FirstErrorIsReturnedWithItsOpAfterDraining) {

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include "engine/cli/commands.h"
+#include "engine/cli/run_inputs.h"
+#include "engine/cli/step_line.h"
+#include "engine/config/load_config.h"
+#include "engine/train/train.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+const Metric* find_metric(const std::vector<Metric>& metrics, std::string_view name) {
+    for (const Metric& metric : metrics) {
+        if (metric.name == name) return &metric;
+    }
+    return nullptr;
+}
+
+std::string text_of_metric(const std::vector<Metric>& metrics, std::string_view name) {
+    const Metric* metric = find_metric(metrics, name);
+    if (metric == nullptr) return "?";
+    if (const auto* text = std::get_if<std::string>(&metric->value)) return *text;
+    if (const auto* size_bytes = std::get_if<int64_t>(&metric->value)) {
+        return offload::format_bytes(static_cast<uint64_t>(*size_bytes));
+    }
+    return fmt::format("{}", std::get<double>(metric->value));
+}
+
+// The last words of a run: what it made, and where the bytes were.
+void say_finished(const std::vector<Metric>& metrics, Terminal& terminal) {
+    const auto text = [&](std::string_view name) { return text_of_metric(metrics, name); };
+    terminal.say(
+        fmt::format("memory: peak {} resident, of which {} the program and torch; "
+                    "weights {}, gradients {}, states {}",
+                    text("peak_rss_bytes"), text("baseline_rss_bytes"), text("parameter_bytes"),
+                    text("gradient_bytes"), text("state_bytes")));
+    terminal.say("final sha256=" + text("weights_sha256") + " states=" + text("states_sha256"));
+    terminal.say("trained model: " + text("model_folder"));
+}
+
+}  // namespace
+
+offload::Status run_command(const TrainCommand& command, const CommandContext& context) {
+    Result<LoadedConfig> loaded = load_config(command.run_file, command.overrides);
+    if (!loaded) return loaded.error();
+    Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
+    if (!inputs) return inputs.error();
+    Terminal& terminal = context.terminal;
+    for (const std::string& note : inputs->notes) terminal.say(note);
+    const Status written = write_resolved_config(inputs->loaded);
+    if (!written) return written.error();
+    return train(
+        {.config = inputs->loaded.config,
+         .model_dir = inputs->model_dir,
+         .model = inputs->model,
+         .train_data = inputs->train_data,
+         .eval_data = inputs->eval_data ? &*inputs->eval_data : nullptr},
+        {.note = [&](const std::string& line) { terminal.say(line); },
+         .warn = [&](const std::string& line) { terminal.warn(line); },
+         .step = [&](const StepRecord& record,
+                     int64_t full) { terminal.say(step_line(record, full)); },
+         .evaluation = [&](const EvalRecord& record) { terminal.say(eval_line(record)); },
+         .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); }});
+}
+
+}  // namespace headrace::engine

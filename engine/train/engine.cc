@@ -1,0 +1,261 @@
+#include "engine/train/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "offload/find_fault.h"
+#include "offload/serial.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Period;
+using offload::Purpose;
+using offload::Result;
+using offload::Schedule;
+using offload::Status;
+using offload::Tier;
+using offload::Verdict;
+
+namespace {
+
+int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+// The places of the store, in the order of their numbers in the schedule.
+std::vector<offload::PlaceSpec> places_of(const Schedule& schedule) {
+    std::vector<offload::PlaceSpec> places;
+    std::array<uint32_t, 11> count_of_kind = {};
+    for (const offload::Slot& slot : schedule.slots) {
+        const uint32_t number = count_of_kind[static_cast<size_t>(slot.kind)]++;
+        if (slot.tier != Tier::nvme) continue;
+        CHECK_EQ(slot.offset_bytes, places.size());
+        places.push_back({.name = fmt::format("{} {}", name_of(slot.kind), number),
+                          .size_bytes = slot.size_bytes,
+                          .copy_count = slot.copy_count});
+    }
+    return places;
+}
+
+// Carries out nvme ops too, one at a time.
+Result<Verdict> execute_serially(Executor& executor, offload::Store* store,
+                                 const offload::Ticket& ticket) {
+    const offload::LaneKind lane = executor.schedule().ops[ticket.op].lane.kind;
+    if (lane != offload::LaneKind::nvme_read && lane != offload::LaneKind::nvme_write) {
+        return executor.execute(ticket);
+    }
+    const offload::Transfer transfer = executor.transfer_of(ticket);
+    CHECK(store != nullptr);
+    Status status = transfer_and_wait(*store, transfer.direction, transfer.place, transfer.memory);
+    if (!status) return status.error();
+    return Verdict::skip;
+}
+
+}  // namespace
+
+// What one call of run is about: which periods there are and what happens at their borders.
+struct Engine::Segment {
+    std::function<std::optional<Period>()> next_period;
+    std::function<Status(const Period&)> open;
+    std::function<Status(const Period&)> close;
+};
+
+Engine::Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory)
+    : options_(std::move(options)),
+      memory_(std::move(memory)),
+      compute_(options_.config, options_.workload.dtype),
+      update_pool_(static_cast<uint32_t>(options_.update_threads)) {}
+
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options,
+                                               std::unique_ptr<offload::Memory> memory) {
+    std::unique_ptr<Engine> engine(new Engine(std::move(options), std::move(memory)));
+    if (Status status = engine->take_memory(); !status) return status.error();
+    return engine;
+}
+
+Status Engine::take_memory() {
+    const auto schedule = schedule_for(options_.workload.micro_batch_count_max, Purpose::train);
+    if (!schedule) return schedule.error();
+    const Schedule& list = **schedule;
+    const auto gpu = memory_->take(Tier::gpu, offload::tier_bytes(list, Tier::gpu));
+    if (!gpu) return gpu.error();
+    const auto ram = memory_->take(Tier::ram, offload::tier_bytes(list, Tier::ram));
+    if (!ram) return ram.error();
+    std::vector<offload::PlaceSpec> places = places_of(list);
+    if (!places.empty()) {
+        CHECK(options_.open_store);
+        auto store = options_.open_store(std::move(places), *ram);
+        if (!store) return store.error();
+        store_ = std::move(*store);
+    }
+    executor_ =
+        std::make_unique<Executor>(ExecutorParts{.config = &options_.config,
+                                                 .compute = &compute_,
+                                                 .update_pool = &update_pool_,
+                                                 .update_row = options_.update_row,
+                                                 .reduce_row = options_.reduce_row,
+                                                 .gpu_slab = *gpu,
+                                                 .ram_slab = *ram,
+                                                 .adam_step_of = options_.adam_step_of,
+                                                 .max_grad_norm = options_.max_grad_norm,
+                                                 .poison_released = options_.poison_released});
+    executor_->use(list);
+    return {};
+}
+
+Result<const Schedule*> Engine::schedule_for(uint32_t micro_batch_count, Purpose purpose) {
+    const auto key = std::pair(micro_batch_count, purpose);
+    if (const auto found = schedules_.find(key); found != schedules_.end()) return &found->second;
+    offload::Workload workload = options_.workload;
+    workload.micro_batch_count = micro_batch_count;
+    workload.purpose = purpose;
+    Result<Schedule> schedule = build(workload, options_.plan);
+    if (!schedule) return schedule.error();
+    DCHECK(!find_fault(*schedule).has_value());
+    // All lists of one engine must agree on where everything lives.
+    if (!schedules_.empty()) CHECK(schedules_.begin()->second.slots == schedule->slots);
+    return &schedules_.emplace(key, std::move(*schedule)).first->second;
+}
+
+Status Engine::load(const Checkpoint& checkpoint) {
+    if (Status status = checkpoint.check_against(options_.workload.layout.specs); !status) {
+        return status;
+    }
+    return load_homes(homes(), checkpoint);
+}
+
+Status Engine::export_to(CheckpointWriter& writer) {
+    return export_homes(homes(), writer);
+}
+
+Result<HomesDigest> Engine::digest() {
+    return digest_homes(homes());
+}
+
+uint64_t Engine::tier_bytes(Tier tier) const {
+    return offload::tier_bytes(schedules_.begin()->second, tier);
+}
+
+Status Engine::run_list(const Schedule& schedule, Segment& segment) {
+    executor_->use(schedule);
+    offload::RunOptions run_options{.next_period = segment.next_period};
+    run_options.on_span = [&](const offload::Span& span) {
+        const auto lane = static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
+        lane_times_[lane] += span.end_ns - span.start_ns;
+    };
+    if (options_.is_serial) {
+        offload::SerialBackend backend({.execute =
+                                            [&](const offload::Ticket& ticket) {
+                                                return execute_serially(*executor_, store_.get(),
+                                                                        ticket);
+                                            },
+                                        .open = segment.open,
+                                        .close = segment.close});
+        const auto verdict = run(schedule, backend, run_options);
+        return verdict ? Status{} : Status(verdict.error());
+    }
+    HostBackend backend(
+        *executor_, store_.get(),
+        {.open = segment.open, .close = segment.close, .on_lane_start = [&](offload::LaneKind) {
+             start_torch(options_.compute_threads);
+         }});
+    const auto verdict = run(schedule, backend, run_options);
+    return verdict ? Status{} : Status(verdict.error());
+}
+
+Status Engine::train(const TrainOptions& options) {
+    CHECK(options.batch_of && options.micro_batch_count_of && options.on_step);
+    int64_t first = options.first_step;
+    const int64_t end_step = options.first_step + options.step_count;
+    while (first < end_step) {
+        // A list has a fixed number of micro-batches: steps with another one follow after a drain.
+        const int64_t micro_batches = options.micro_batch_count_of(first);
+        int64_t end = first + 1;
+        while (end < end_step && options.micro_batch_count_of(end) == micro_batches) ++end;
+        if (Status status = train_segment(options, first, end); !status) return status;
+        first = end;
+    }
+    return {};
+}
+
+Status Engine::train_segment(const TrainOptions& options, int64_t first, int64_t end) {
+    const auto schedule =
+        schedule_for(static_cast<uint32_t>(options.micro_batch_count_of(first)), Purpose::train);
+    if (!schedule) return schedule.error();
+    const int64_t period_count = end - first + 1;  // the last one is the drain
+    int64_t next = 0;
+    int64_t step_began_ns = now_ns();
+    Segment segment;
+    segment.next_period = [&]() -> std::optional<Period> {
+        if (next == period_count) return std::nullopt;
+        const int64_t index = next++;
+        return Period{.index = index, .trains = index + 1 < period_count};
+    };
+    segment.open = [&](const Period& period) -> Status {
+        PeriodData& data = executor_->data_of(period.index);
+        data = PeriodData{};
+        data.step = first + period.index;
+        data.trains = period.trains;
+        if (!period.trains) return {};
+        data.batch = options.batch_of(data.step);
+        const int64_t trained = data.batch.trained_token_count;
+        data.loss_scale = trained > 0 ? static_cast<float>(1.0 / static_cast<double>(trained)) : 0;
+        data.losses.resize(data.batch.micro_batches.size());
+        return {};
+    };
+    segment.close = [&](const Period& period) -> Status {
+        if (!period.trains) return {};
+        StepOutcome& outcome = executor_->data_of(period.index).outcome;
+        outcome.time_ns = now_ns() - step_began_ns;
+        step_began_ns += outcome.time_ns;
+        return options.on_step(outcome);
+    };
+    return run_list(**schedule, segment);
+}
+
+Result<EvalOutcome> Engine::evaluate(std::vector<TokenBatch> micro_batches) {
+    EvalOutcome outcome;
+    double loss_sum = 0;
+    const size_t most = options_.workload.micro_batch_count_max;
+    for (size_t first = 0; first < micro_batches.size(); first += most) {
+        const size_t count = std::min(most, micro_batches.size() - first);
+        const auto schedule = schedule_for(static_cast<uint32_t>(count), Purpose::evaluate);
+        if (!schedule) return schedule.error();
+        bool is_done = false;
+        Segment segment;
+        segment.next_period = [&]() -> std::optional<Period> {
+            if (std::exchange(is_done, true)) return std::nullopt;
+            return Period{.trains = false};
+        };
+        segment.open = [&](const Period& period) -> Status {
+            PeriodData& data = executor_->data_of(period.index);
+            data = PeriodData{};
+            for (size_t i = first; i < first + count; ++i) {
+                data.batch.micro_batches.push_back(std::move(micro_batches[i]));
+            }
+            data.losses.resize(count);
+            return {};
+        };
+        segment.close = [&](const Period& period) -> Status {
+            for (const HeadResult& loss : executor_->data_of(period.index).losses) {
+                loss_sum += loss.loss_sum;
+                outcome.trained_token_count += loss.trained_token_count;
+            }
+            return {};
+        };
+        if (Status status = run_list(**schedule, segment); !status) return status.error();
+    }
+    const auto trained = static_cast<double>(outcome.trained_token_count);
+    outcome.loss = trained > 0 ? loss_sum / trained : 0;
+    return outcome;
+}
+
+}  // namespace headrace::engine

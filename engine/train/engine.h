@@ -1,0 +1,104 @@
+// Engine: a model in training on this machine. It owns the memory of all tiers, the store, the
+// lanes and the threads; it is given a plan and data, and turns steps. It reads no configuration
+// and prints nothing: engine/train/train.h wires it to a run file.
+//
+// Life: create, load, then any sequence of train and evaluate, then export or digest. One thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/train/homes.h"
+#include "engine/train/host_backend.h"
+#include "offload/build.h"
+#include "offload/memory.h"
+#include "offload/store.h"
+
+namespace headrace::engine {
+
+struct EngineOptions {
+    LlamaConfig config;
+    offload::Workload workload;  // micro_batch_count_max, act_bytes and workspace_bytes are set
+    offload::Plan plan;
+    int compute_threads = 1;
+    int update_threads = 1;
+    AdamStepOf adam_step_of;
+    double max_grad_norm = 0;
+    const cpu_adam::Row* update_row = nullptr;
+    const kernels::ReduceRow* reduce_row = nullptr;
+    // Makes the store for these places, once the ram slab is there to be registered as I/O buffers;
+    // not called where nothing is on nvme.
+    std::function<offload::Result<std::unique_ptr<offload::Store>>(
+        std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers)>
+        open_store{};
+    bool is_serial = false;        // follow the list op by op: the oracle of the other timings
+    bool poison_released = false;  // tests: see executor.h
+};
+
+// The batch of step `step`, asked for one step ahead of its turn.
+using BatchOf = std::function<StepBatch(int64_t step)>;
+
+struct EvalOutcome {
+    double loss = 0;
+    int64_t trained_token_count = 0;
+};
+
+// Busy time of each lane since the engine was made.
+using LaneTimes = std::array<int64_t, offload::lane_kind_count>;
+
+class Engine {
+  public:
+    // Error: does_not_fit (the memory refuses), usage (the plan cannot be built), or the store's.
+    static offload::Result<std::unique_ptr<Engine>> create(EngineOptions options,
+                                                           std::unique_ptr<offload::Memory> memory);
+    ~Engine();
+
+    offload::Status load(const Checkpoint& checkpoint);
+
+    struct TrainOptions {
+        int64_t first_step = 0;
+        int64_t step_count = 0;
+        BatchOf batch_of;
+        // Micro-batches of a step, known before its batch is made.
+        std::function<int64_t(int64_t step)> micro_batch_count_of;
+        // Called once per step, in order, as each completes. An Error ends the run after what is in
+        // flight is done.
+        std::function<offload::Status(const StepOutcome&)> on_step;
+    };
+    // Runs the steps and drains: afterwards all updates are done and at home.
+    offload::Status train(const TrainOptions& options);
+
+    // The loss over these micro-batches, in groups; no gradient, no update.
+    offload::Result<EvalOutcome> evaluate(std::vector<TokenBatch> micro_batches);
+
+    offload::Status export_to(CheckpointWriter& writer);
+    offload::Result<HomesDigest> digest();
+
+    uint64_t tier_bytes(offload::Tier tier) const;
+    const LaneTimes& lane_times() const { return lane_times_; }
+    const offload::Store* store() const { return store_.get(); }
+
+  private:
+    explicit Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory);
+    offload::Status take_memory();
+    offload::Result<const offload::Schedule*> schedule_for(uint32_t micro_batch_count,
+                                                           offload::Purpose purpose);
+    struct Segment;
+    offload::Status run_list(const offload::Schedule& schedule, Segment& segment);
+    offload::Status train_segment(const TrainOptions& options, int64_t first, int64_t end);
+    Homes homes() const { return {executor_.get(), store_.get()}; }
+
+    const EngineOptions options_;
+    std::unique_ptr<offload::Memory> memory_;
+    LlamaCompute compute_;
+    cpu_adam::UpdatePool update_pool_;
+    std::unique_ptr<offload::Store> store_;
+    std::unique_ptr<Executor> executor_;
+    std::map<std::pair<uint32_t, offload::Purpose>, offload::Schedule> schedules_;
+    LaneTimes lane_times_ = {};
+};
+
+}  // namespace headrace::engine

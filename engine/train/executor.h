@@ -1,0 +1,88 @@
+// Executor: does what an op says, on memory. It is the only place that turns (slot, value) pairs
+// into addresses and calls the arithmetic: LlamaCompute for compute, kernels/host for copies and
+// reduce, cpu_adam for updates. It never decides when: run does.
+//
+// Ops of different lanes may execute at once, each on its lane's thread; what they share is ordered
+// by the schedule's edges. Memory and store belong to the caller and must outlive the executor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "cpu_adam/pool.h"
+#include "cpu_adam/variants.h"
+#include "engine/torch/llama.h"
+#include "engine/train/step.h"
+#include "kernels/host/reduce.h"
+#include "offload/run.h"
+#include "offload/store.h"
+
+namespace headrace::engine {
+
+struct ExecutorParts {
+    const LlamaConfig* config = nullptr;
+    const LlamaCompute* compute = nullptr;
+    cpu_adam::UpdatePool* update_pool = nullptr;
+    const cpu_adam::Row* update_row = nullptr;
+    const kernels::ReduceRow* reduce_row = nullptr;
+    std::span<std::byte> gpu_slab;
+    std::span<std::byte> ram_slab;
+    AdamStepOf adam_step_of;
+    double max_grad_norm = 0;  // 0: no clipping
+    // Tests: every slot that is about to be written whole holds NaN until then.
+    bool poison_released = false;
+};
+
+class Executor {
+  public:
+    explicit Executor(ExecutorParts parts);
+
+    // The list that the coming periods follow; the slots of all lists of one engine are the same.
+    void use(const offload::Schedule& schedule);
+    const offload::Schedule& schedule() const { return *schedule_; }
+
+    // Period `index` will compute on this data.
+    PeriodData& data_of(int64_t period) { return data_[static_cast<size_t>(period % 2)]; }
+
+    // Does one op of a gpu, h2d, d2h or cpu lane and returns when it is done.
+    offload::Result<offload::Verdict> execute(const offload::Ticket& ticket);
+
+    // The transfer of an op of an nvme lane, without its `done`.
+    offload::Transfer transfer_of(const offload::Ticket& ticket);
+
+    // The bytes of a gpu or ram slot.
+    std::span<std::byte> bytes_of_slot(offload::SlotId slot) const;
+
+    int64_t update_count() const { return update_count_; }
+
+  private:
+    using Op = offload::Op;
+    std::span<std::byte> value_bytes(const offload::Access& access, int64_t period) const;
+    std::span<std::byte> run_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
+                                   uint32_t layer) const;
+    std::span<float> accumulator(const Op& op, uint32_t layer) const;
+    std::span<std::byte> hidden_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
+                                      const MicroBatch& batch) const;
+    void poison_targets(const Op& op) const;
+
+    offload::Status compute(const Op& op, PeriodData& data);
+    void forward(const Op& op, const MicroBatch& batch) const;
+    void backward(const Op& op, const MicroBatch& batch) const;
+    HeadResult head(const Op& op, const MicroBatch& batch, float loss_scale) const;
+    void reduce(const Op& op);
+    void update(const Op& op);
+    void copy(const Op& op, int64_t period) const;
+    offload::Verdict give_verdict(PeriodData& data);
+    void judge(StepOutcome& outcome, const offload::ExactSum& squares) const;
+
+    const ExecutorParts parts_;
+    const offload::Schedule* schedule_ = nullptr;
+    std::array<PeriodData, 2> data_;
+    std::vector<NormRecord> norms_;  // by part
+    VerdictRecord verdict_;
+    int64_t update_count_ = 0;  // updates the verdicts have asked for
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,112 @@
+#include "engine/train/host_backend.h"
+
+#include <chrono>
+#include <utility>
+
+namespace headrace::engine {
+
+using offload::Completion;
+using offload::LaneKind;
+using offload::Ticket;
+
+namespace {
+
+// One op runs and one waits, so that a lane never idles for want of the loop; on nvme enough
+// transfers are in flight that the drives' queues stay full.
+constexpr int lane_depth = 2;
+constexpr int nvme_depth = 8;
+
+constexpr bool is_nvme(LaneKind kind) {
+    return kind == LaneKind::nvme_read || kind == LaneKind::nvme_write;
+}
+
+int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+}  // namespace
+
+HostBackend::HostBackend(Executor& executor, offload::Store* store, Hooks hooks)
+    : executor_(executor), store_(store), hooks_(std::move(hooks)) {
+    CHECK(hooks_.open && hooks_.close);
+    for (const LaneKind kind : {LaneKind::gpu, LaneKind::h2d, LaneKind::d2h, LaneKind::cpu}) {
+        threads_.emplace_back([this, kind] { work(kind); });
+    }
+}
+
+HostBackend::~HostBackend() {
+    for (const int count : in_flight_) CHECK_EQ(count, 0);
+    std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    for (LaneQueue& queue : queues_) queue.given.notify_all();
+}
+
+bool HostBackend::can_start(LaneKind lane) const {
+    return in_flight_[static_cast<size_t>(lane)] < (is_nvme(lane) ? nvme_depth : lane_depth);
+}
+
+void HostBackend::start(const Ticket& ticket) {
+    const LaneKind kind = executor_.schedule().ops[ticket.op].lane.kind;
+    CHECK(can_start(kind));
+    ++in_flight_[static_cast<size_t>(kind)];
+    if (is_nvme(kind)) return start_transfer(ticket);
+    std::lock_guard lock(mutex_);
+    queue_of(kind).tickets.push_back(ticket);
+    queue_of(kind).given.notify_one();
+}
+
+void HostBackend::start_transfer(const Ticket& ticket) {
+    CHECK(store_ != nullptr);
+    offload::Transfer transfer = executor_.transfer_of(ticket);
+    transfer.done = [this, ticket, start_ns = now_ns()](offload::Status status) {
+        finish({.ticket = ticket,
+                .status = std::move(status),
+                .start_ns = start_ns,
+                .end_ns = now_ns()});
+    };
+    store_->start(std::move(transfer));
+}
+
+void HostBackend::work(LaneKind kind) {
+    if (hooks_.on_lane_start) hooks_.on_lane_start(kind);
+    LaneQueue& queue = queue_of(kind);
+    while (true) {
+        Ticket ticket;
+        {
+            std::unique_lock lock(mutex_);
+            queue.given.wait(lock, [&] { return is_stopping_ || !queue.tickets.empty(); });
+            if (queue.tickets.empty()) return;
+            ticket = queue.tickets.front();
+            queue.tickets.pop_front();
+        }
+        Completion completion{.ticket = ticket, .status = {}, .start_ns = now_ns()};
+        offload::Result<offload::Verdict> result = executor_.execute(ticket);
+        if (result.ok()) {
+            completion.verdict = *result;
+        } else {
+            completion.status = result.error();
+        }
+        completion.end_ns = now_ns();
+        finish(std::move(completion));
+    }
+}
+
+void HostBackend::finish(Completion completion) {
+    std::lock_guard lock(mutex_);
+    completions_.push_back(std::move(completion));
+    completed_.notify_one();
+}
+
+Completion HostBackend::wait() {
+    std::unique_lock lock(mutex_);
+    completed_.wait(lock, [&] { return !completions_.empty(); });
+    Completion completion = std::move(completions_.front());
+    completions_.pop_front();
+    const LaneKind kind = executor_.schedule().ops[completion.ticket.op].lane.kind;
+    --in_flight_[static_cast<size_t>(kind)];
+    return completion;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,68 @@
+// HostBackend: the hardware backend of the host device. One thread per memory and compute lane
+// (gpu, h2d, d2h, cpu), each doing one op at a time in the order it was given them; the store's own
+// threads for the nvme lanes. Threads sleep when there is nothing to do.
+//
+// Made for one engine and used by one run() at a time, from one thread. When run() returns nothing
+// is in flight (CHECKed by the destructor).
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/train/executor.h"
+#include "offload/run.h"
+#include "offload/store.h"
+
+namespace headrace::engine {
+
+class HostBackend final : public offload::Backend {
+  public:
+    struct Hooks {
+        // Prepares executor.data_of(period.index).
+        std::function<offload::Status(const offload::Period&)> open;
+        std::function<offload::Status(const offload::Period&)> close;
+        // First thing on each lane's thread: torch's thread count is set per thread.
+        std::function<void(offload::LaneKind)> on_lane_start;
+    };
+
+    // `store` may be null where no slot is on nvme.
+    HostBackend(Executor& executor, offload::Store* store, Hooks hooks);
+    ~HostBackend() override;
+
+    offload::Status open(const offload::Period& period) override { return hooks_.open(period); }
+    bool can_start(offload::LaneKind lane) const override;
+    void start(const offload::Ticket& ticket) override;
+    offload::Completion wait() override;
+    offload::Status close(const offload::Period& period) override { return hooks_.close(period); }
+
+  private:
+    struct LaneQueue {
+        std::condition_variable given;
+        std::deque<offload::Ticket> tickets;
+    };
+
+    void work(offload::LaneKind kind);
+    void start_transfer(const offload::Ticket& ticket);
+    void finish(offload::Completion completion);
+    LaneQueue& queue_of(offload::LaneKind kind) { return queues_[static_cast<size_t>(kind)]; }
+
+    Executor& executor_;
+    offload::Store* const store_;
+    const Hooks hooks_;
+    std::array<int, offload::lane_kind_count> in_flight_ = {};  // run()'s thread only
+
+    std::mutex mutex_;  // guards all below
+    std::array<LaneQueue, offload::lane_kind_count> queues_;
+    std::condition_variable completed_;
+    std::deque<offload::Completion> completions_;
+    bool is_stopping_ = false;
+
+    std::vector<std::jthread> threads_;  // last: joined before what they use goes
+};
+
+}  // namespace headrace::engine

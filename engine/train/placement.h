@@ -1,0 +1,61 @@
+// Placement: from what a user asked for to a workload and a plan that stay inside the budgets, or
+// to the refusal with the numbers and the change that would make it fit. Everything is counted
+// before anything is taken: slots are sums, and torch's workspace is a formula.
+//
+// What the run file fixes is kept; what it leaves open is chosen in this order: two layers in
+// flight rather than one, all micro-batches in one pass, activations as near to the gpu as they
+// fit, gradients in ram, then ring slots for read-ahead as long as ram lasts. None of it changes a
+// bit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/config/run_config.h"
+#include "engine/models/llama.h"
+#include "offload/slots.h"
+
+namespace headrace::engine {
+
+// What the job needs, whatever the placement.
+struct Job {
+    LlamaConfig config;
+    int64_t micro_batch_count_max = 1;
+    int64_t row_count_max = 1;     // of a micro-batch, in training or evaluation
+    int64_t column_count_max = 1;  // tokens of a row
+    uint64_t workspace_bytes = 0;  // of torch, for that shape
+};
+
+// The machine's side: what ceilings default to.
+struct FreeMemory {
+    uint64_t available_bytes = 0;  // ram this process may still take (cgroup limits included)
+};
+
+// Ceilings per tier, and where each came from, for messages.
+struct Budgets {
+    uint64_t gpu_bytes = 0;
+    uint64_t ram_bytes = 0;
+    uint64_t nvme_bytes = 0;
+    bool operator==(const Budgets&) const = default;
+};
+Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);
+
+struct Placement {
+    offload::Workload workload;
+    offload::Plan plan;
+    Budgets budgets;
+    Budgets needs;  // what the slots take
+};
+
+// Error (does_not_fit): what each tier needs at least, what it was given, and the settings that
+// would make the job fit. Error (usage): a fixed setting that cannot be (a share that splits a
+// layer on the gpu).
+offload::Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemory& memory);
+
+// Lines for people: where weights, states, gradients and activations live, and the bytes per tier.
+std::vector<std::string> describe(const Placement& placement);
+
+// How many bytes of this kind live on the tier (homes only).
+uint64_t home_bytes(const Placement& placement, offload::Kind kind, offload::Tier tier);
+
+}  // namespace headrace::engine

@@ -1,0 +1,61 @@
+// What goes into a training step and what comes out, as the engine sees it: plain values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpu_adam/adamw.h"
+#include "engine/data/batch_plan.h"
+#include "engine/torch/llama.h"
+#include "offload/exact_sum.h"
+#include "offload/run.h"
+
+namespace headrace::engine {
+
+enum class SkipReason : uint8_t { none, not_finite, nothing_to_train };
+
+// What the verdict says of a step, with the numbers it was made from.
+struct StepOutcome {
+    int64_t step = 0;  // from 0, counted from the start of the run
+    offload::Verdict verdict = offload::Verdict::skip;
+    SkipReason skip_reason = SkipReason::none;
+    std::string skip_tensor;   // not_finite: the first tensor, in model order, that is not
+    double loss = 0;           // loss_sum / trained tokens
+    double grad_norm = 0;      // before clipping
+    float clip_factor = 1;     // what the gradient is multiplied by in the update
+    double learning_rate = 0;  // of the update that this step makes, or would have made
+    int64_t update_count = 0;  // updates done after this step's
+    int64_t time_ns = 0;       // since the step before was complete
+    StepBatch counts;          // token counts; its micro-batches are empty
+};
+
+// The rule of the update number `update_index` (from 0): a pure function of the run's settings.
+using AdamStepOf = std::function<cpu_adam::AdamStep(int64_t update_index)>;
+
+// The pending update's constants: written by the verdict op, read by the updates of the next
+// period. The slot of Kind::verdict.
+struct VerdictRecord {
+    offload::Verdict verdict = offload::Verdict::skip;
+    cpu_adam::AdamStep adam;
+};
+
+// One part's norm: the slot of Kind::norm.
+struct NormRecord {
+    offload::ExactSum squares;
+    std::optional<uint32_t> non_finite_tensor;
+};
+
+// The data of one open period. Two are open at most; each is used by the period of its parity.
+struct PeriodData {
+    int64_t step = 0;
+    bool trains = true;
+    StepBatch batch;
+    float loss_scale = 0;            // 1 / trained tokens of the step; 0 where there are none
+    std::vector<HeadResult> losses;  // one per micro-batch
+    StepOutcome outcome;
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,49 @@
+// train: from checked inputs to a trained model. It chooses the placement, opens the store, loads
+// the checkpoint, turns the steps with evaluations between them, and exports the result to
+// output_dir/model. It measures and reports; it prints nothing.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/config/load_config.h"
+#include "engine/data/dataset.h"
+#include "engine/models/llama.h"
+#include "engine/train/metrics.h"
+#include "offload/result.h"
+
+namespace headrace::engine {
+
+struct TrainInputs {
+    const RunConfig& config;
+    std::string model_dir;
+    const LlamaConfig& model;
+    const Dataset& train_data;
+    const Dataset* eval_data = nullptr;  // null: no evaluation
+};
+
+// Facts as they come, for whoever prints them; the same go to output_dir/metrics.jsonl. All are
+// called on the thread of train(); none may be empty.
+struct TrainReporter {
+    std::function<void(const std::string&)> note;  // one line
+    std::function<void(const std::string&)> warn;  // one line that a user should act on
+    std::function<void(const StepRecord&, int64_t full_micro_batch_count)> step;
+    std::function<void(const EvalRecord&)> evaluation;
+    std::function<void(const std::vector<Metric>&)> finished;
+};
+
+// More steps skipped in a row than this end the run as diverged.
+inline constexpr int64_t skipped_steps_max = 20;
+
+// The folder inside output_dir that holds the trained model, whole or absent.
+inline constexpr const char* trained_model_folder = "model";
+
+// What a run must have in common with another to give the same bits, as one line of text.
+std::string numerics_record(const TrainInputs& inputs, int compute_threads);
+
+// Error: does_not_fit before anything is taken; bad_data, failed, or diverged later. Nothing of an
+// earlier run in output_dir is touched before the first step is done.
+offload::Status train(const TrainInputs& inputs, const TrainReporter& reporter);
+
+}  // namespace headrace::engine
