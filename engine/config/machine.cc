@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -52,6 +53,17 @@ uint64_t meminfo_bytes(const std::string& meminfo, const std::string& name) {
         return size_kib * offload::kib;
     }
     return 0;
+}
+
+// CAP_IPC_LOCK, bit 14 of CapEff: the limit of locked memory does not bind this process.
+bool may_lock_memory(const std::string& root) {
+    std::istringstream lines(text_of_file(root + "/proc/self/status"));
+    std::string line;
+    while (std::getline(lines, line)) {
+        if (!line.starts_with("CapEff:")) continue;
+        return ((std::strtoull(line.c_str() + 7, nullptr, 16) >> 14) & 1) != 0;
+    }
+    return false;
 }
 
 void read_cpu(const std::string& cpuinfo, Machine& machine) {
@@ -152,7 +164,8 @@ Machine read_machine(const std::string& root) {
 
     rlimit memlock{};
     CHECK_EQ(getrlimit(RLIMIT_MEMLOCK, &memlock), 0);
-    if (memlock.rlim_cur != RLIM_INFINITY) machine.memlock_limit_bytes = memlock.rlim_cur;
+    const bool is_bound = memlock.rlim_cur != RLIM_INFINITY && !may_lock_memory(root);
+    if (is_bound) machine.memlock_limit_bytes = memlock.rlim_cur;
     const std::string modes = text_of_file(root + "/sys/kernel/mm/transparent_hugepage/enabled");
     const size_t open = modes.find('[');
     const size_t close = modes.find(']');

@@ -21,7 +21,7 @@ struct Machine {
     std::optional<uint64_t> ram_limit_bytes;  // of the memory cgroup this process is in
     uint64_t ram_used_in_limit_bytes = 0;     // by that cgroup now
 
-    std::optional<uint64_t> memlock_limit_bytes;  // absent: unlimited
+    std::optional<uint64_t> memlock_limit_bytes;  // absent: none that binds this process
     std::string transparent_huge_pages;           // "always", "madvise" or "never"
     int64_t reserved_huge_page_count = 0;         // of /proc/sys/vm/nr_hugepages
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "offload/check.h"
@@ -18,16 +19,23 @@ char folded(char c) {
 }  // namespace
 
 int edit_distance(std::string_view left, std::string_view right) {
-    // row[j]: distance between the letters of `left` so far and the first j of `right`.
+    // Row i, column j: distance between the first i letters of `left` and the first j of `right`.
+    // Only the last three rows are kept.
+    std::vector<int> before_last(right.size() + 1);
+    std::vector<int> last(right.size() + 1);
     std::vector<int> row(right.size() + 1);
     std::iota(row.begin(), row.end(), 0);
-    for (size_t i = 0; i < left.size(); ++i) {
-        int diagonal = row[0];
-        row[0] = static_cast<int>(i) + 1;
-        for (size_t j = 0; j < right.size(); ++j) {
-            const int replaced = diagonal + (folded(left[i]) == folded(right[j]) ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    for (size_t i = 1; i <= left.size(); ++i) {
+        std::swap(before_last, last);
+        std::swap(last, row);
+        row[0] = static_cast<int>(i);
+        for (size_t j = 1; j <= right.size(); ++j) {
+            const char here = folded(left[i - 1]);
+            const int replaced = last[j - 1] + (here == folded(right[j - 1]) ? 0 : 1);
+            row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+            const bool is_swap = i > 1 && j > 1 && here == folded(right[j - 2]) &&
+                                 folded(left[i - 2]) == folded(right[j - 1]);
+            if (is_swap) row[j] = std::min(row[j], before_last[j - 2] + 1);
         }
     }
     CHECK_GE(row.back(), 0);

@@ -7,7 +7,8 @@
 
 namespace headrace::engine {
 
-// Letters to insert, remove or replace to turn `left` into `right` (Levenshtein); '-' equals '_'.
+// Letters to insert, remove, replace, or swap with their neighbour, to turn `left` into `right`;
+// '-' equals '_', and case does not count.
 int edit_distance(std::string_view left, std::string_view right);
 
 // The candidate nearest to `name`, or empty where none is within a third of its length.

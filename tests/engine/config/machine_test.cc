@@ -3,6 +3,7 @@
 #include "engine/config/machine.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 
@@ -68,6 +69,15 @@ TEST_F(MachineTest, a_container_that_sees_its_cgroup_as_the_root_version_1) {
     give("sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n");
     EXPECT_EQ(read().ram_limit_bytes, 700000u);
     EXPECT_EQ(read().ram_free_bytes(), 700000u);
+}
+
+TEST_F(MachineTest, who_may_lock_memory_is_not_bound_by_its_limit) {
+    give("proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");
+    EXPECT_FALSE(read().memlock_limit_bytes.has_value());
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    give("proc/self/status", "Name:\tx\nCapEff:\t0000000000003fff\n");
+    EXPECT_EQ(read().memlock_limit_bytes.has_value(), limit.rlim_cur != RLIM_INFINITY);
 }
 
 TEST_F(MachineTest, a_machine_that_says_nothing_is_no_error) {

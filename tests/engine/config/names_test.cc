@@ -14,6 +14,9 @@ TEST(NamesTest, distance_counts_inserted_removed_and_replaced_letters) {
     EXPECT_EQ(edit_distance("", "abc"), 3);
     EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
     EXPECT_EQ(edit_distance("seed", "sed"), 1);
+    EXPECT_EQ(edit_distance("trian", "train"), 1);
+    EXPECT_EQ(edit_distance("ab", "ba"), 1);
+    EXPECT_EQ(edit_distance("abc", "cab"), 2);
     EXPECT_EQ(edit_distance("max-length", "Max_Length"), 0);
 }
 

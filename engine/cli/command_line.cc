@@ -1,0 +1,162 @@
+#include "engine/cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <optional>
+
+#include "engine/config/load_config.h"
+#include "engine/config/names.h"
+#include "engine/config/yaml_value.h"
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace {
+
+constexpr const char* exit_codes =
+    "\nExit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, 4 bad data or checkpoint,\n"
+    "5 diverged.\n";
+
+// What CLI11 fills in.
+struct Parsed {
+    std::vector<std::string> train_words;
+    std::vector<std::string> nvme_paths;
+    ExportCommand export_command;
+    InitCommand init;
+};
+
+std::string help_of_keys() {
+    std::string text = "\nKeys (those of the offload section also without its name):\n";
+    for (const auto& [name, help] : config_keys()) text += fmt::format("  {:<41} {}\n", name, help);
+    return text + exit_codes;
+}
+
+// "key=value": a key is a word of letters, digits, underscores and dots.
+bool is_override(const std::string& word) {
+    const size_t equals = word.find('=');
+    if (equals == 0 || equals == std::string::npos) return false;
+    return std::all_of(
+        word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals),
+        [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '-'; });
+}
+
+Exit refused(const std::string& why) {
+    return {.code = 2, .text = fmt::format("{}\nTry: headrace --help\n", why)};
+}
+
+CommandLine train_of(const Parsed& parsed) {
+    TrainCommand command;
+    std::vector<std::string> places;
+    for (const std::string& word : parsed.train_words) {
+        (is_override(word) ? command.overrides : places).push_back(word);
+    }
+    if (places.size() == 2) {
+        // Before what was typed, so that `model=...` on the same line wins.
+        command.overrides.insert(
+            command.overrides.begin(),
+            {"model=" + yaml_quoted(places[0]), "train_data=" + yaml_quoted(places[1])});
+    } else if (places.size() == 1) {
+        command.run_file = places[0];
+    } else {
+        return refused(fmt::format(
+            "train takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
+            places.size(), fmt::join(places, " ")));
+    }
+    if (!parsed.nvme_paths.empty()) {
+        std::vector<std::string> quoted;
+        for (const std::string& path : parsed.nvme_paths) quoted.push_back(yaml_quoted(path));
+        command.overrides.push_back(
+            fmt::format("offload.nvme_paths=[{}]", fmt::join(quoted, ", ")));
+    }
+    return command;
+}
+
+// A setting written as an option is the commonest slip of people who come from other trainers.
+std::string explained(const CLI::ParseError& fault) {
+    const std::string text = fault.what();
+    const size_t dashes = text.find("--");
+    if (dashes == std::string::npos ||
+        fault.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError))
+        return text;
+    return text + "\nSettings are given as key=value, without dashes: learning_rate=1e-5";
+}
+
+void add_commands(CLI::App& app, Parsed& parsed) {
+    CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
+    train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
+        ->required();
+    train->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to use; once per drive")
+        ->allow_extra_args(false);
+    train->footer(help_of_keys());
+
+    CLI::App* to_export =
+        app.add_subcommand("export", "Write a run's model as a Hugging Face folder");
+    to_export->add_option("RUN", parsed.export_command.run_folder, "output_dir of the run")
+        ->required();
+    to_export->add_option("OUT", parsed.export_command.target_folder, "The folder to make")
+        ->required();
+
+    CLI::App* doctor =
+        app.add_subcommand("doctor", "Say what this machine offers, and what is in the way");
+    doctor
+        ->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to look at; once per drive")
+        ->allow_extra_args(false);
+
+    CLI::App* init = app.add_subcommand("init", "Print a run file for MODEL and DATA");
+    init->add_option("MODEL", parsed.init.model, "A folder, or org/name in the hub cache")
+        ->required();
+    init->add_option("DATA", parsed.init.data, "JSONL to train on")->required();
+}
+
+// CLI11 says only that a command is missing; people want to know which word was not understood.
+std::optional<Exit> unknown_command(const std::vector<std::string>& arguments,
+                                    const CLI::App& app) {
+    if (arguments.empty() || arguments[0].starts_with('-')) return std::nullopt;
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands(nullptr))
+        names.push_back(command->get_name());
+    CHECK(!names.empty());
+    if (std::ranges::find(names, arguments[0]) != names.end()) return std::nullopt;
+    const std::vector<std::string_view> candidates(names.begin(), names.end());
+    const std::string_view meant = nearest_name(arguments[0], candidates);
+    if (meant.empty()) {
+        return refused(fmt::format("'{}' is no command; the commands are {}", arguments[0],
+                                   fmt::join(names, ", ")));
+    }
+    return refused(fmt::format("'{}' is no command; did you mean '{}'?", arguments[0], meant));
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments) {
+    Parsed parsed;
+    CLI::App app(
+        "Headrace fine-tunes models that do not fit: weights and states wait in RAM and on NVMe.",
+        "headrace");
+    app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+    app.require_subcommand(1);
+    app.footer(std::string("\nheadrace COMMAND --help says more.\n") + exit_codes);
+    add_commands(app, parsed);
+    if (const std::optional<Exit> unknown = unknown_command(arguments, app)) return *unknown;
+    try {
+        std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+        app.parse(reversed);
+    } catch (const CLI::CallForVersion& call) {
+        return Exit{.code = 0, .text = std::string(call.what()) + "\n"};
+    } catch (const CLI::Success&) {  // --help
+        return Exit{.code = 0, .text = app.help()};
+    } catch (const CLI::ParseError& fault) {
+        return refused(explained(fault));
+    }
+    CHECK_EQ(app.get_subcommands().size(), 1u);
+    const std::string name = app.get_subcommands().front()->get_name();
+    if (name == "train") return train_of(parsed);
+    if (name == "export") return parsed.export_command;
+    if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
+    CHECK_EQ(name, "init");
+    return parsed.init;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,45 @@
+// The command line as a value: what was asked for, or what to print instead and how to exit. Pure:
+// nothing is read, printed or run here.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace headrace::engine {
+
+// headrace train run.yaml [key=value ...], or train MODEL DATA [--nvme PATH]... [key=value ...]
+struct TrainCommand {
+    std::string run_file;                // empty: MODEL and DATA are among the overrides
+    std::vector<std::string> overrides;  // "key=value", in the order given
+};
+
+// headrace export RUN OUT
+struct ExportCommand {
+    std::string run_folder;
+    std::string target_folder;
+};
+
+// headrace doctor [--nvme PATH]...
+struct DoctorCommand {
+    std::vector<std::string> nvme_paths;
+};
+
+// headrace init MODEL DATA
+struct InitCommand {
+    std::string model;
+    std::string data;
+};
+
+// Print `text` (to stderr where the code is not 0) and leave.
+struct Exit {
+    int code = 0;  // 0 for --help and --version, 2 for what cannot be understood
+    std::string text;
+};
+
+using CommandLine = std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand, Exit>;
+
+// `arguments` without the program's name.
+CommandLine parse_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace headrace::engine

@@ -1,0 +1,22 @@
+// The commands: each says what it has to say on the terminal, and returns why it could not be done.
+// main.cc turns that into an exit code.
+#pragma once
+
+#include "engine/cli/command_line.h"
+#include "engine/cli/environment.h"
+#include "engine/cli/terminal.h"
+#include "offload/result.h"
+
+namespace headrace::engine {
+
+struct CommandContext {
+    const Environment& environment;
+    Terminal& terminal;
+};
+
+offload::Status run_command(const TrainCommand& command, const CommandContext& context);
+offload::Status run_command(const ExportCommand& command, const CommandContext& context);
+offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
+offload::Status run_command(const InitCommand& command, const CommandContext& context);
+
+}  // namespace headrace::engine

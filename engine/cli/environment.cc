@@ -1,0 +1,44 @@
+#include "engine/cli/environment.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace {
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+std::string python_of_setup() {
+    std::filesystem::path venv = variable("HEADRACE_VENV");
+    if (venv.empty()) {
+        std::filesystem::path cache = variable("XDG_CACHE_HOME");
+        if (cache.empty()) cache = std::filesystem::path(variable("HOME")) / ".cache";
+        venv = cache / "headrace" / "venv";
+    }
+    return (venv / "bin" / "python").string();
+}
+
+}  // namespace
+
+Environment read_environment() {
+    Environment environment;
+    environment.python = variable("HEADRACE_PYTHON");
+    if (environment.python.empty()) environment.python = python_of_setup();
+    if (::access(environment.python.c_str(), X_OK) != 0) environment.python = "python3";
+    environment.scripts_dir = HEADRACE_SCRIPTS_DIR;
+    environment.hub_cache = hub_cache_from([](const char* name) { return std::getenv(name); });
+    environment.has_color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty();
+    CHECK(!environment.python.empty());
+    CHECK(!environment.scripts_dir.empty());
+    return environment;
+}
+
+}  // namespace headrace::engine

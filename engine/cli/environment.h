@@ -1,0 +1,22 @@
+// What the process's environment chooses, read once in main and handed down. No tuning: only where
+// things are.
+#pragma once
+
+#include <string>
+
+#include "engine/checkpoint/find_model.h"
+
+namespace headrace::engine {
+
+struct Environment {
+    // HEADRACE_PYTHON, else the interpreter that scripts/setup makes (HEADRACE_VENV, or
+    // headrace/venv in XDG_CACHE_HOME or ~/.cache), else python3 of PATH.
+    std::string python;
+    std::string scripts_dir;  // of the source tree that this program was built from
+    HubCache hub_cache;       // where models named org/name are looked for
+    bool has_color = false;   // a terminal, and NO_COLOR is not set
+};
+
+Environment read_environment();
+
+}  // namespace headrace::engine

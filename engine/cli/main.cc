@@ -1,0 +1,56 @@
+// headrace: the command line. The only place that turns an Error into an exit code.
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/cli/command_line.h"
+#include "engine/cli/commands.h"
+#include "engine/cli/environment.h"
+#include "engine/cli/terminal.h"
+#include "engine/torch/threads.h"
+
+namespace headrace::engine {
+
+namespace {
+
+// Does what was asked; the code to leave with.
+int run(const CommandLine& line, const CommandContext& context) {
+    if (const Exit* exit = std::get_if<Exit>(&line)) {
+        if (exit->code == 0)
+            context.terminal.print(exit->text);
+        else
+            context.terminal.fail(exit->text);
+        return exit->code;
+    }
+    const offload::Status status = std::visit(
+        [&context](const auto& command) -> offload::Status {
+            if constexpr (std::is_same_v<std::decay_t<decltype(command)>, Exit>)
+                return {};
+            else
+                return run_command(command, context);
+        },
+        line);
+    if (status) return 0;
+    context.terminal.fail(status.error().text());
+    return static_cast<int>(status.error().code);
+}
+
+}  // namespace
+
+int run_program(int argument_count, char** argument_values) {
+    const CommandLine line =
+        parse_command_line({argument_values + 1, argument_values + argument_count});
+    const Environment environment = read_environment();
+    Terminal terminal(environment.has_color ? Terminal::Color::allowed : Terminal::Color::never);
+    if (std::holds_alternative<TrainCommand>(line)) {
+        const offload::Status quiet = reexec_without_spinning(argument_count, argument_values);
+        if (!quiet) terminal.warn(quiet.error().text());
+    }
+    return run(line, {.environment = environment, .terminal = terminal});
+}
+
+}  // namespace headrace::engine
+
+int main(int argument_count, char** argument_values) {
+    return headrace::engine::run_program(argument_count, argument_values);
+}

@@ -1,0 +1,173 @@
+#include "engine/cli/run_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "engine/checkpoint/find_model.h"
+#include "engine/data/prepare.h"
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace fs = std::filesystem;
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+constexpr size_t named_lines_max = 5;
+
+// One side's samples: prepared if they are text, then read.
+struct Samples {
+    Dataset dataset;
+    std::vector<std::string> notes;
+};
+
+std::vector<std::string> notes_of(const Dataset& dataset, const std::string& path,
+                                  int64_t max_length) {
+    std::vector<std::string> notes = {fmt::format(
+        "{}: {} samples, {} tokens, {} of them trained, longest {}", path, dataset.sample_count(),
+        dataset.token_count(), dataset.trained_token_count(), dataset.longest_sample_tokens())};
+    if (dataset.cut_sample_count() > 0) {
+        notes.push_back(fmt::format("{}: {} samples were longer than max_length ({}) and were cut",
+                                    path, dataset.cut_sample_count(), max_length));
+    }
+    const std::vector<int64_t>& dropped = dataset.dropped_lines();
+    if (!dropped.empty()) {
+        const auto end = dropped.begin() +
+                         static_cast<std::ptrdiff_t>(std::min(dropped.size(), named_lines_max));
+        notes.push_back(fmt::format(
+            "{}: {} samples lost all their trained tokens by that and were dropped: line {}{}",
+            path, dropped.size(), fmt::join(dropped.begin(), end, ", "),
+            end == dropped.end() ? "" : ", ..."));
+    }
+    return notes;
+}
+
+Result<Samples> read_samples(const std::string& path, const RunConfig& config,
+                             const ModelShape& model, const Environment& environment) {
+    const Result<PreparedData> prepared =
+        prepare_data({.data_path = path,
+                      .model_dir = model.folder,
+                      .cache_dir = (fs::path(config.output_dir) / "data").string(),
+                      .scripts_dir = environment.scripts_dir,
+                      .python = environment.python});
+    if (!prepared) return prepared.error();
+    Result<Dataset> dataset = Dataset::read({.path = prepared->path,
+                                             .vocabulary_size = model.config.vocabulary_size,
+                                             .max_length = config.max_length});
+    if (!dataset) return dataset.error();
+    Samples samples{.dataset = std::move(*dataset), .notes = {}};
+    if (prepared->kind != DataKind::tokens) {
+        samples.notes.push_back(fmt::format("{}: {}, tokens {} {}", path, name_of(prepared->kind),
+                                            prepared->from_cache ? "found in" : "written to",
+                                            prepared->path));
+    }
+    std::istringstream said(prepared->messages);
+    for (std::string line; std::getline(said, line);) {
+        samples.notes.push_back(fmt::format("{}: {}", path, line));
+    }
+    for (std::string& note : notes_of(samples.dataset, path, config.max_length)) {
+        samples.notes.push_back(std::move(note));
+    }
+    return samples;
+}
+
+// A sample longer than the model's positions has no meaning to it.
+Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<std::string>& notes) {
+    CHECK_GE(model.max_positions, 1);
+    if (loaded.config.max_length <= model.max_positions) return {};
+    const auto origin = loaded.origins.find("max_length");
+    if (origin != loaded.origins.end()) {
+        return Error{
+            ErrorCode::usage,
+            fmt::format("{}: max_length: {} is more than the {} positions of the model '{}'",
+                        origin->second, loaded.config.max_length, model.max_positions,
+                        loaded.config.model),
+            ""};
+    }
+    notes.push_back(
+        fmt::format("max_length is {}: the model has no more positions", model.max_positions));
+    loaded.config.max_length = model.max_positions;
+    return {};
+}
+
+}  // namespace
+
+Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {
+    Result<std::string> folder = find_model(model, environment.hub_cache);
+    if (!folder) return folder.error();
+    const std::string path = (fs::path(*folder) / "config.json").string();
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) {
+        return Error{ErrorCode::bad_data, fmt::format("cannot read '{}'", path),
+                     std::strerror(errno)};
+    }
+    Result<LlamaConfig> config = parse_llama_config(text, path);
+    if (!config) return config.error();
+    return ModelShape{.folder = std::move(*folder), .config = std::move(*config)};
+}
+
+Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& environment) {
+    CHECK(!loaded.config.train_data.empty());
+    const Result<ModelShape> model = read_model_shape(loaded.config.model, environment);
+    if (!model) return model.error();
+    std::vector<std::string> notes = loaded.notes;
+    const Status length = fit_length(loaded, model->config, notes);
+    if (!length) return length.error();
+
+    Result<Samples> train =
+        read_samples(loaded.config.train_data, loaded.config, *model, environment);
+    if (!train) return train.error();
+    std::ranges::move(train->notes, std::back_inserter(notes));
+    RunInputs inputs{.loaded = std::move(loaded),
+                     .model_dir = model->folder,
+                     .model = model->config,
+                     .train_data = std::move(train->dataset),
+                     .eval_data = std::nullopt,
+                     .notes = std::move(notes)};
+    const RunConfig& config = inputs.loaded.config;
+    if (!config.eval_data.empty()) {
+        Result<Samples> eval = read_samples(config.eval_data, config, *model, environment);
+        if (!eval) return eval.error();
+        inputs.eval_data = std::move(eval->dataset);
+        std::ranges::move(eval->notes, std::back_inserter(inputs.notes));
+    }
+    return inputs;
+}
+
+Status write_resolved_config(const LoadedConfig& loaded) {
+    const fs::path folder = loaded.config.output_dir;
+    std::error_code failure;
+    fs::create_directories(folder, failure);
+    if (failure) {
+        return Error{ErrorCode::failed, fmt::format("cannot make the folder '{}'", folder.string()),
+                     failure.message()};
+    }
+    const fs::path target = folder / "config.resolved.yaml";
+    const fs::path unfinished = folder / "config.resolved.yaml.tmp";
+    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+    file << resolved_yaml(loaded);
+    file.close();
+    if (!file) {
+        return Error{ErrorCode::failed, fmt::format("cannot write '{}'", unfinished.string()),
+                     std::strerror(errno)};
+    }
+    fs::rename(unfinished, target, failure);
+    if (!failure) return {};
+    return Error{ErrorCode::failed, fmt::format("cannot write '{}'", target.string()),
+                 failure.message()};
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,41 @@
+// Everything a run is made from, read and checked before anything is allocated: the configuration,
+// the model's shape, the samples. Writes only into output_dir/data (prepared samples).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cli/environment.h"
+#include "engine/config/load_config.h"
+#include "engine/data/dataset.h"
+#include "engine/models/llama.h"
+#include "offload/result.h"
+
+namespace headrace::engine {
+
+struct RunInputs {
+    LoadedConfig loaded;    // max_length is lowered to the model's positions where it was a default
+    std::string model_dir;  // the folder that holds config.json
+    LlamaConfig model;
+    Dataset train_data;
+    std::optional<Dataset> eval_data;
+    std::vector<std::string> notes;  // one line each: what was cut, dropped, prepared
+};
+
+// Error: usage, bad_data or failed, as of the part that refused.
+offload::Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& environment);
+
+// The model's folder and shape. Error: bad_data.
+struct ModelShape {
+    std::string folder;
+    LlamaConfig config;
+};
+offload::Result<ModelShape> read_model_shape(const std::string& model,
+                                             const Environment& environment);
+
+// Writes output_dir/config.resolved.yaml, making output_dir where it is missing. The file is whole
+// or absent. Error: failed, with the path.
+offload::Status write_resolved_config(const LoadedConfig& loaded);
+
+}  // namespace headrace::engine

@@ -1,0 +1,65 @@
+#include "engine/cli/terminal.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+namespace {
+
+spdlog::color_mode mode_of(Terminal::Color color) {
+    return color == Terminal::Color::allowed ? spdlog::color_mode::automatic
+                                             : spdlog::color_mode::never;
+}
+
+// A path may hold any byte; none of them may break the line or steer the terminal.
+std::string one_line(std::string_view line) {
+    std::string clean(line);
+    std::ranges::replace_if(
+        clean, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+    return clean;
+}
+
+}  // namespace
+
+// Loggers of our own, not in spdlog's registry: nothing global, and their end is ours.
+Terminal::Terminal(Color color)
+    : out_(std::make_unique<spdlog::logger>(
+          "out", std::make_shared<spdlog::sinks::stdout_color_sink_mt>(mode_of(color)))),
+      faults_(std::make_unique<spdlog::logger>(
+          "faults", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode_of(color)))) {
+    out_->set_pattern("%H:%M:%S %^%v%$");
+    faults_->set_pattern("%^headrace: %v%$");
+    out_->flush_on(spdlog::level::trace);
+    faults_->flush_on(spdlog::level::trace);
+}
+
+Terminal::~Terminal() = default;
+
+void Terminal::say(std::string_view line) {
+    out_->log(spdlog::level::info, one_line(line));
+}
+
+void Terminal::warn(std::string_view line) {
+    out_->log(spdlog::level::warn, fmt::format("warning: {}", one_line(line)));
+}
+
+void Terminal::fail(std::string_view text) {
+    CHECK(!text.empty());
+    if (text.back() == '\n') text.remove_suffix(1);
+    faults_->log(spdlog::level::err, text);
+}
+
+void Terminal::print(std::string_view text) {
+    out_->flush();
+    fmt::print("{}", text);
+    std::fflush(stdout);
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,110 @@
+// Goal: what people type becomes the command they mean; what cannot be understood is refused with a
+// remedy and exit code 2; help is complete.
+// Method: lines of words in, values out.
+#include "engine/cli/command_line.h"
+
+#include <gmock/gmock.h>
+
+#include "engine/config/load_config.h"
+
+namespace headrace::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+template <typename Command>
+Command parsed(const std::vector<std::string>& words) {
+    const CommandLine line = parse_command_line(words);
+    if (const Exit* exit = std::get_if<Exit>(&line)) ADD_FAILURE() << exit->text;
+    return std::get<Command>(line);
+}
+
+Exit exit_of(const std::vector<std::string>& words) {
+    const CommandLine line = parse_command_line(words);
+    return std::holds_alternative<Exit>(line) ? std::get<Exit>(line) : Exit{-1, "understood"};
+}
+
+TEST(CommandLineTest, train_takes_a_run_file_and_settings) {
+    const auto command =
+        parsed<TrainCommand>({"train", "run.yaml", "seed=1", "offload.ram_budget=2GiB"});
+    EXPECT_EQ(command.run_file, "run.yaml");
+    EXPECT_THAT(command.overrides, ElementsAre("seed=1", "offload.ram_budget=2GiB"));
+}
+
+TEST(CommandLineTest, train_takes_model_and_data_and_drives) {
+    const auto command = parsed<TrainCommand>(
+        {"train", "models/a b", "d.jsonl", "--nvme", "/mnt/a", "--nvme", "/mnt/b c", "seed=1"});
+    EXPECT_THAT(command.run_file, IsEmpty());
+    const auto loaded = parse_config({.yaml = "", .overrides = command.overrides});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.model, "models/a b");
+    EXPECT_EQ(loaded->config.train_data, "d.jsonl");
+    EXPECT_THAT(loaded->config.offload.nvme_paths, ElementsAre("/mnt/a", "/mnt/b c"));
+    EXPECT_EQ(loaded->config.seed, 1u);
+}
+
+TEST(CommandLineTest, drives_may_be_named_beside_a_run_file) {
+    const auto command = parsed<TrainCommand>({"train", "--nvme", "/mnt/a", "run.yaml"});
+    EXPECT_EQ(command.run_file, "run.yaml");
+    EXPECT_THAT(command.overrides, ElementsAre("offload.nvme_paths=[/mnt/a]"));
+}
+
+TEST(CommandLineTest, a_path_with_an_equals_sign_is_a_path) {
+    const auto command = parsed<TrainCommand>({"train", "/mnt/a=b/run.yaml"});
+    EXPECT_EQ(command.run_file, "/mnt/a=b/run.yaml");
+}
+
+TEST(CommandLineTest, the_other_commands) {
+    const auto to_export = parsed<ExportCommand>({"export", "runs/a", "out"});
+    EXPECT_EQ(to_export.run_folder, "runs/a");
+    EXPECT_EQ(to_export.target_folder, "out");
+    EXPECT_THAT(parsed<DoctorCommand>({"doctor", "--nvme", "/a", "--nvme", "/b"}).nvme_paths,
+                ElementsAre("/a", "/b"));
+    EXPECT_THAT(parsed<DoctorCommand>({"doctor"}).nvme_paths, IsEmpty());
+    EXPECT_EQ(parsed<InitCommand>({"init", "org/name", "d.jsonl"}).data, "d.jsonl");
+}
+
+TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
+    struct Row {
+        std::vector<std::string> words;
+        std::string said;
+    };
+    const std::vector<Row> rows = {
+        {{}, "A subcommand is required"},
+        {{"trian"}, "'trian' is no command; did you mean 'train'?"},
+        {{"frobnicate", "x"}, "the commands are train, export, doctor, init"},
+        {{"train"}, "required"},
+        {{"train", "a", "b", "c"}, "it got 3 of them: a b c"},
+        {{"train", "seed=1"}, "it got 0 of them"},
+        {{"train", "run.yaml", "--learning_rate", "1e-5"}, "given as key=value, without dashes"},
+        {{"export", "runs/a"}, "OUT is required"},
+        {{"export", "a", "b", "c"}, "c"},
+        {{"init", "m"}, "DATA is required"},
+        {{"doctor", "--nvme"}, "--nvme"},
+    };
+    for (const Row& row : rows) {
+        const Exit exit = exit_of(row.words);
+        EXPECT_EQ(exit.code, 2) << row.said;
+        EXPECT_THAT(exit.text, HasSubstr(row.said));
+        EXPECT_THAT(exit.text, HasSubstr("Try: headrace --help"));
+    }
+}
+
+TEST(CommandLineTest, help_names_every_command_key_and_exit_code) {
+    const Exit help = exit_of({"--help"});
+    EXPECT_EQ(help.code, 0);
+    for (const char* word : {"train", "export", "doctor", "init", "Exit codes: 0 done"}) {
+        EXPECT_THAT(help.text, HasSubstr(word));
+    }
+    const Exit train = exit_of({"train", "--help"});
+    EXPECT_EQ(train.code, 0);
+    EXPECT_THAT(train.text, HasSubstr("--nvme"));
+    for (const auto& [key, text] : config_keys()) EXPECT_THAT(train.text, HasSubstr(key));
+    EXPECT_THAT(exit_of({"--version"}).text, HasSubstr("headrace 0."));
+    EXPECT_EQ(exit_of({"--version"}).code, 0);
+}
+
+}  // namespace
+}  // namespace headrace::engine

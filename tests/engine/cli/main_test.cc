@@ -1,0 +1,49 @@
+// Goal: the program itself leaves with the documented codes, and says on the right stream why.
+// Method: the built program is run; stdout and stderr come together.
+#include <gmock/gmock.h>
+
+#include "engine/data/child.h"
+#include "tests/engine/data/files.h"
+
+namespace headrace::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+ChildOutcome run(std::vector<std::string> words) {
+    words.insert(words.begin(), HEADRACE_PROGRAM);
+    const auto child = run_child(words);
+    CHECK_TEXT(child.ok(), child.error().text());
+    return *child;
+}
+
+TEST(MainTest, help_and_version_are_0) {
+    EXPECT_EQ(run({"--help"}).exit_code, 0);
+    EXPECT_THAT(run({"--version"}).output, StartsWith("headrace 0."));
+}
+
+TEST(MainTest, a_wrong_command_line_and_a_wrong_config_are_2) {
+    EXPECT_EQ(run({}).exit_code, 2);
+    EXPECT_EQ(run({"trian"}).exit_code, 2);
+    const ChildOutcome child = run({"train", "m", "d", "learnign_rate=1"});
+    EXPECT_EQ(child.exit_code, 2);
+    EXPECT_THAT(child.output,
+                HasSubstr("headrace: cannot use this configuration: command line: "
+                          "learnign_rate: unknown key; did you mean 'learning_rate'?"));
+}
+
+TEST(MainTest, a_model_that_is_not_there_is_4) {
+    const TestFolder folder;
+    EXPECT_EQ(run({"train", folder.path("absent"), folder.path("d.jsonl")}).exit_code, 4);
+}
+
+TEST(MainTest, init_prints_a_run_file_and_doctor_a_table) {
+    EXPECT_THAT(run({"init", "org/name", "d.jsonl"}).output, HasSubstr("\nmodel: org/name"));
+    const ChildOutcome doctor = run({"doctor"});
+    EXPECT_EQ(doctor.exit_code, 0);
+    EXPECT_THAT(doctor.output, HasSubstr("io_uring"));
+}
+
+}  // namespace
+}  // namespace headrace::engine
