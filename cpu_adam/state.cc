@@ -3,6 +3,7 @@
 #include <xmmintrin.h>
 
 #include "offload/check.h"
+#include "offload/schedule.h"
 
 namespace headrace::cpu_adam {
 
@@ -23,9 +24,7 @@ bool thread_rounds_as_ieee() {
 }  // namespace
 
 uint64_t opt_bytes(Dtype weight_dtype, uint64_t element_count) {
-    CHECK(weight_dtype != Dtype::fp16);
-    const uint64_t moments = 2 * sizeof(float) * element_count;
-    return weight_dtype == Dtype::bf16 ? moments + sizeof(uint16_t) * element_count : moments;
+    return offload::opt_bytes(weight_dtype, element_count);  // the schedule's count of the same
 }
 
 StateView view_state(Dtype weight_dtype, std::span<std::byte> bytes, uint64_t element_count) {

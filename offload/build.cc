@@ -83,6 +83,7 @@ class Builder {
     Tier tier_of(SlotId slot) const { return table_.slots[slot].tier; }
 
     void run_pass(const Group& group) {
+        CHECK_LT(group.first, group.end);
         for (uint32_t layer = 0; layer < head(); ++layer) forward(layer, group);
         run_head(group);
         if (!training()) return;

@@ -34,6 +34,7 @@ std::optional<SlotId> Emitter::held(const Ring& ring, const Value& value) const 
 }
 
 void Emitter::hold(SlotId slot, const Value& value) {
+    CHECK_EQ(table_.slots[slot].kind, value.kind);
     content_[slot] = value;
 }
 
@@ -49,6 +50,8 @@ void Emitter::emit(Op op) {
 Op Emitter::make(const Copy& copy) const {
     const Slot& source = table_.slots[copy.source];
     const Slot& target = table_.slots[copy.target];
+    CHECK(copy.source != no_slot && copy.target != no_slot);
+    CHECK_NE(copy.source, copy.target);
     Op op{.kind = copy.kind, .lane = {copy_lane(source.tier, target.tier)}, .guard = copy.guard};
     op.accesses = {{copy.source, copy.value, Mode::read}, {copy.target, copy.value, Mode::write}};
     if (copy.if_false) op.if_false.push_back(*copy.if_false);
@@ -67,6 +70,8 @@ void Emitter::copy(const Copy& copy) {
 }
 
 void Emitter::copy_late(const Copy& copy) {
+    CHECK_EQ(copy.kind, OpKind::evict);
+    CHECK(table_.slots[copy.target].is_home);  // a ring slot could be taken before the write
     late_.push_back(copy);
 }
 

@@ -33,7 +33,6 @@ inline constexpr uint64_t block_elements = 2048;
 struct TensorSpec {
     std::string name;            // the Hugging Face name
     std::vector<int64_t> shape;  // row-major
-    bool trainable = true;
     bool operator==(const TensorSpec&) const = default;
 };
 

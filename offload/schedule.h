@@ -45,6 +45,9 @@ constexpr bool is_control(Kind kind) {
     return kind >= Kind::norm;
 }
 
+// The most micro-batches a step can have: Value counts them in 16 bits.
+inline constexpr uint32_t micro_batch_count_limit = 32767;
+
 struct Value {
     Kind kind = Kind::hi;
     uint32_t of = 0;

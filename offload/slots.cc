@@ -166,6 +166,16 @@ void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
     if (act_nvme) table.ram_act = maker.ring(Tier::ram, Kind::act, act, plan.rings.ram_act);
 }
 
+bool is_shared_by_three(const Layout& layout) {
+    std::vector<uint32_t> borrower_count(layout.specs.size(), 0);
+    for (const LayerSpec& spec : layout.specs) {
+        for (const uint32_t borrowed : spec.borrowed_layers) {
+            if (++borrower_count[borrowed] > 1) return true;
+        }
+    }
+    return false;
+}
+
 // The gpu homes of one kind: for all parts of a layer or for none.
 bool splits_a_layer(const Workload& workload, const Plan& plan, Tier PartHomes::*kind) {
     for (const LayerLayout& layer : workload.layout.layers) {
@@ -197,6 +207,8 @@ Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home) {
 const char* find_fault(const Workload& workload, const Plan& plan) {
     if (layer_count(workload) < 2) return "a model needs an embedding and a head";
     if (workload.micro_batch_count == 0) return "no micro-batch";
+    if (workload.micro_batch_count_max > micro_batch_count_limit) return "too many micro-batches";
+    if (is_shared_by_three(workload.layout)) return "a layer is borrowed by two others";
     if (workload.micro_batch_count > workload.micro_batch_count_max) {
         return "more micro-batches than slots are laid out for";
     }

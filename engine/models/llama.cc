@@ -276,7 +276,7 @@ void read_heads(Fields& fields, LlamaConfig& config) {
 }
 
 TensorSpec tensor(std::string name, std::vector<int64_t> shape) {
-    return TensorSpec{.name = std::move(name), .shape = std::move(shape), .trainable = true};
+    return TensorSpec{.name = std::move(name), .shape = std::move(shape)};
 }
 
 // One transformer block; the order of its tensors is the order of their first use in forward.
