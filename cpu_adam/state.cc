@@ -28,7 +28,7 @@ uint64_t opt_bytes(Dtype weight_dtype, uint64_t element_count) {
 }
 
 StateView view_state(Dtype weight_dtype, std::span<std::byte> bytes, uint64_t element_count) {
-    CHECK_GE(bytes.size(), opt_bytes(weight_dtype, element_count));
+    CHECK_GE(bytes.size(), offload::opt_bytes(weight_dtype, element_count));
     CHECK(is_aligned(bytes.data(), alignof(float)));
     auto* m = reinterpret_cast<float*>(bytes.data());
     StateView view{.m = {m, element_count}, .v = {m + element_count, element_count}, .lo = {}};
