@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* exit_codes =
     "\nExit codes: 0 done, 1 failed, 2 usage or config, 3 does not fit, 4 bad data or checkpoint,\n"
-    "5 diverged.\n";
+    "5 diverged, 128+n stopped by signal n.\n";
 
 // What CLI11 fills in.
 struct Parsed {

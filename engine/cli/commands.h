@@ -4,6 +4,7 @@
 
 #include "engine/cli/command_line.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/stop_signal.h"
 #include "engine/cli/terminal.h"
 #include "offload/result.h"
 
@@ -12,6 +13,7 @@ namespace headrace::engine {
 struct CommandContext {
     const Environment& environment;
     Terminal& terminal;
+    const StopSignal& stop;
 };
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);

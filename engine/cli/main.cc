@@ -6,6 +6,7 @@
 #include "engine/cli/command_line.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/stop_signal.h"
 #include "engine/cli/terminal.h"
 #include "engine/torch/threads.h"
 
@@ -32,6 +33,7 @@ int run(const CommandLine& line, const CommandContext& context) {
         line);
     if (status) return 0;
     context.terminal.fail(status.error().text());
+    if (context.stop.number() != 0) return 128 + context.stop.number();
     return static_cast<int>(status.error().code);
 }
 
@@ -45,8 +47,10 @@ int run_program(int argument_count, char** argument_values) {
     if (std::holds_alternative<TrainCommand>(line)) {
         const offload::Status quiet = reexec_without_spinning(argument_count, argument_values);
         if (!quiet) terminal.warn(quiet.error().text());
+        survive_closed_pipes();
     }
-    return run(line, {.environment = environment, .terminal = terminal});
+    const StopSignal stop;
+    return run(line, {.environment = environment, .terminal = terminal, .stop = stop});
 }
 
 }  // namespace headrace::engine

@@ -1,6 +1,8 @@
 #include "engine/cli/run_inputs.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,9 +13,12 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/find_model.h"
 #include "engine/data/prepare.h"
+#include "nvme/run_folder.h"
 #include "offload/check.h"
+#include "offload/units.h"
 
 namespace headrace::engine {
 
@@ -102,7 +107,71 @@ Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<st
     return {};
 }
 
+// The folder itself, or the nearest one above it that is there: where folders will be made.
+fs::path nearest_existing(const std::string& folder, std::error_code& failure) {
+    CHECK(!folder.empty());
+    fs::path above = fs::absolute(folder, failure);
+    while (!failure && !fs::exists(above, failure) && above.has_relative_path()) {
+        above = above.parent_path();
+    }
+    return above;
+}
+
+Status check_output_dir(const std::string& output_dir) {
+    std::error_code failure;
+    const fs::path above = nearest_existing(output_dir, failure);
+    const auto refusal = [&](std::string cause) {
+        return Error{ErrorCode::failed, fmt::format("cannot write to output_dir '{}'", output_dir),
+                     std::move(cause)};
+    };
+    if (failure) return refusal(failure.message());
+    if (!fs::is_directory(above, failure)) {
+        return refusal(fmt::format("'{}' is a file; name another output_dir", above.string()));
+    }
+    if (::faccessat(AT_FDCWD, above.c_str(), W_OK | X_OK, AT_EACCESS) == 0) return {};
+    return refusal(fmt::format("{} for user {} in '{}'; name another output_dir",
+                               std::strerror(errno), ::geteuid(), above.string()));
+}
+
+// A trained model that finds no room at the end would be lost.
+Status check_room(const std::string& output_dir, uint64_t needed_bytes) {
+    std::error_code failure;
+    const fs::space_info space = fs::space(nearest_existing(output_dir, failure), failure);
+    if (failure || space.available >= needed_bytes) return {};
+    return Error{ErrorCode::does_not_fit,
+                 fmt::format("the trained model needs {} ({} bytes) in output_dir '{}' and {} ({} "
+                             "bytes) are free there",
+                             offload::format_bytes(needed_bytes), needed_bytes, output_dir,
+                             offload::format_bytes(space.available), space.available),
+                 "free space, or name another output_dir"};
+}
+
+Status check_nvme_paths(const std::vector<std::string>& paths) {
+    if (paths.empty()) return {};
+    std::vector<nvme::PathNeed> needs;
+    for (const std::string& path : paths) needs.push_back({.path = path, .size_bytes = 0});
+    // The name matters only for the room that an older store of it takes, and no room is asked for.
+    return nvme::check_paths(needs, "run");
+}
+
 }  // namespace
+
+Status check_run(const RunConfig& config, const Environment& environment) {
+    if (config.device == Device::cuda) {
+        return Error{ErrorCode::usage,
+                     "device: cuda comes in a later version; this one trains with device: host",
+                     ""};
+    }
+    if (Status status = check_output_dir(config.output_dir); !status) return status;
+    if (Status status = check_nvme_paths(config.offload.nvme_paths); !status) return status;
+    const Result<ModelShape> model = read_model_shape(config.model, environment);
+    if (!model) return model.error();
+    const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model->config));
+    if (Status status = check_room(config.output_dir, result_bytes); !status) return status;
+    const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);
+    if (!checkpoint) return checkpoint.error();
+    return checkpoint->check_against(layers_of(model->config));
+}
 
 Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {
     Result<std::string> folder = find_model(model, environment.hub_cache);

@@ -23,6 +23,11 @@ struct RunInputs {
     std::vector<std::string> notes;  // one line each: what was cut, dropped, prepared
 };
 
+// What is quickly seen and would spoil the run is told before text becomes tokens: the device, the
+// model's shape and the headers of its weights, paths that are missing or may not be written to, no
+// room for the trained model. Writes nothing. Error: usage, does_not_fit, bad_data or failed.
+offload::Status check_run(const RunConfig& config, const Environment& environment);
+
 // Error: usage, bad_data or failed, as of the part that refused.
 offload::Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& environment);
 

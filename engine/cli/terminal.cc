@@ -36,6 +36,8 @@ Terminal::Terminal(Color color)
           "faults", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode_of(color)))) {
     out_->set_pattern("%H:%M:%S %^%v%$");
     faults_->set_pattern("%^headrace: %v%$");
+    // A line that nobody reads any more is no reason to stop.
+    out_->set_error_handler([](const std::string&) {});
     out_->flush_on(spdlog::level::trace);
     faults_->flush_on(spdlog::level::trace);
 }

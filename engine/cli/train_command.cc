@@ -48,12 +48,12 @@ void say_finished(const std::vector<Metric>& metrics, Terminal& terminal) {
 offload::Status run_command(const TrainCommand& command, const CommandContext& context) {
     Result<LoadedConfig> loaded = load_config(command.run_file, command.overrides);
     if (!loaded) return loaded.error();
+    const Status possible = check_run(loaded->config, context.environment);
+    if (!possible) return possible.error();
     Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
     if (!inputs) return inputs.error();
     Terminal& terminal = context.terminal;
     for (const std::string& note : inputs->notes) terminal.say(note);
-    const Status written = write_resolved_config(inputs->loaded);
-    if (!written) return written.error();
     return train(
         {.config = inputs->loaded.config,
          .model_dir = inputs->model_dir,
@@ -65,7 +65,9 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .step = [&](const StepRecord& record,
                      int64_t full) { terminal.say(step_line(record, full)); },
          .evaluation = [&](const EvalRecord& record) { terminal.say(eval_line(record)); },
-         .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); }});
+         .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); },
+         .begin = [&] { return write_resolved_config(inputs->loaded); },
+         .stop_signal = [&] { return context.stop.number(); }});
 }
 
 }  // namespace headrace::engine

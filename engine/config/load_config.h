@@ -13,6 +13,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,8 +51,10 @@ offload::Result<LoadedConfig> load_config(const std::string& path,
 std::string resolved_yaml(const LoadedConfig& loaded);
 
 // The text that `headrace init` prints: a run file for model and data with the keys most people
-// change, each with its default and a comment; parse_config accepts it as it is.
-std::string initial_yaml(std::string_view model, std::string_view train_data);
+// change, each with its default and a comment; parse_config accepts it as it is. max_length is
+// lowered to the model's positions where these are known.
+std::string initial_yaml(std::string_view model, std::string_view train_data,
+                         std::optional<int64_t> max_positions = {});
 
 // "key" and "what it means", for every key in the order of the run file; for --help.
 std::vector<std::pair<std::string, std::string>> config_keys();

@@ -1,6 +1,7 @@
 // The ways a configuration is shown: config.resolved.yaml, `headrace init`, the list of keys.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "engine/config/keys.h"
@@ -74,15 +75,19 @@ std::string resolved_yaml(const LoadedConfig& loaded) {
     return writer.text;
 }
 
-std::string initial_yaml(std::string_view model, std::string_view train_data) {
+std::string initial_yaml(std::string_view model, std::string_view train_data,
+                         std::optional<int64_t> max_positions) {
     CHECK(!model.empty());
     CHECK(!train_data.empty());
+    CHECK(!max_positions || *max_positions >= 1);
     // Through the parser, so that the defaults shown are the defaults used.
-    const auto loaded =
+    auto loaded =
         parse_config({.yaml = "",
                       .overrides = {"model=" + yaml_quoted(std::string(model)),
                                     "train_data=" + yaml_quoted(std::string(train_data))}});
     CHECK(loaded.ok());
+    int64_t& max_length = loaded->config.max_length;
+    max_length = std::min(max_length, max_positions.value_or(max_length));
     YamlWriter writer;
     writer.text = "# headrace train run.yaml [key=value ...]\n";
     for (const std::string_view name : initial_keys) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <vector>
 
 #include "engine/data/child.h"
@@ -31,6 +32,10 @@ constexpr std::array<const char*, 7> tokenizer_files = {
     "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "chat_template.jinja",   "tokenizer.model",
     "config.json"};
+
+// The tool's exit code for a fault of the data or the tokenizer; any other is a fault of the
+// machine.
+constexpr int tool_bad_data = 4;
 
 constexpr size_t hash_chunk_bytes = 1024 * 1024;
 
@@ -104,6 +109,26 @@ void remove_quietly(const std::string& path) {
     fs::remove(path, ignored);
 }
 
+// The tool's words, but for its counts of a file that is about to be renamed: who reads it counts.
+std::string without_counts(const std::string& output, const std::string& file) {
+    std::string kept;
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with(file + ": ")) kept += line + '\n';
+    }
+    return kept;
+}
+
+// Makes the folder; those that had to be made, outermost first.
+std::vector<fs::path> make_folders(const fs::path& folder, std::error_code& failure) {
+    std::vector<fs::path> missing;
+    for (fs::path at = folder; !at.empty() && !fs::exists(at); at = at.parent_path()) {
+        missing.insert(missing.begin(), at);
+    }
+    fs::create_directories(folder, failure);
+    return missing;
+}
+
 Status run_tool(const PrepareOptions& options, const std::string& tool, const std::string& target,
                 std::string* messages) {
     const std::string unfinished = fmt::format("{}.{}.tmp", target, ::getpid());
@@ -116,12 +141,16 @@ Status run_tool(const PrepareOptions& options, const std::string& tool, const st
     }
     if (child->exit_code != 0) {
         remove_quietly(unfinished);
-        return Error{ErrorCode::bad_data,
-                     fmt::format("cannot prepare '{}' with the tokenizer of '{}' (exit code {})",
-                                 options.data_path, options.model_dir, child->exit_code),
+        const bool is_bad_data = child->exit_code == tool_bad_data;
+        return Error{is_bad_data ? ErrorCode::bad_data : ErrorCode::failed,
+                     fmt::format("cannot prepare '{}' with the tokenizer of '{}' (exit code {}){}",
+                                 options.data_path, options.model_dir, child->exit_code,
+                                 is_bad_data ? ""
+                                             : "; ./scripts/setup makes a Python that has what is "
+                                               "needed, HEADRACE_PYTHON names another"),
                      "\n" + child->output};
     }
-    *messages = child->output;
+    *messages = without_counts(child->output, unfinished);
     std::error_code failure;
     fs::rename(unfinished, target, failure);
     if (failure) {
@@ -190,12 +219,15 @@ Result<PreparedData> prepare_data(const PrepareOptions& options) {
     if (prepared.from_cache) return prepared;
 
     std::error_code failure;
-    fs::create_directories(options.cache_dir, failure);
+    const std::vector<fs::path> made = make_folders(options.cache_dir, failure);
     if (failure)
         return cannot(ErrorCode::failed, "make the folder", options.cache_dir, failure.message());
     const Status status = run_tool(options, tool, prepared.path, &prepared.messages);
-    if (!status) return status.error();
-    return prepared;
+    if (status) return prepared;
+    for (auto folder = made.rbegin(); folder != made.rend(); ++folder) {
+        fs::remove(*folder, failure);  // only if it is empty
+    }
+    return status.error();
 }
 
 }  // namespace headrace::engine

@@ -95,7 +95,6 @@ class Training {
     }
 
     Status run() {
-        if (Status status = refuse_cuda(); !status) return status;
         start_torch(compute_threads_);
         warm_up_torch();
         baseline_ = read_resident_memory();
@@ -106,6 +105,8 @@ class Training {
         if (!known) return known;
         if (Status status = make_engine(); !status) return status;
         if (Status status = engine_->load(*checkpoint); !status) return status;
+        if (Status status = stop_if_asked("before the first step"); !status) return status;
+        if (Status status = reporter_.begin(); !status) return status;
         auto metrics = MetricsFile::create(config_.output_dir + "/metrics.jsonl");
         if (!metrics) return metrics.error();
         metrics_ = std::make_unique<MetricsFile>(std::move(*metrics));
@@ -115,13 +116,6 @@ class Training {
     }
 
   private:
-    Status refuse_cuda() const {
-        if (config_.device != Device::cuda) return {};
-        return Error{ErrorCode::usage,
-                     "device: cuda comes in a later version; this one trains with device: host",
-                     ""};
-    }
-
     Status choose_placement() {
         MicroBatchShape shape = batches_.max_micro_batch_shape();
         if (inputs_.eval_data != nullptr) {
@@ -197,7 +191,11 @@ class Training {
                                        .engine = io_engine_of(config_.offload.advanced.io_engine),
                                        .buffers = {buffers},
                                        .budget_bytes = placement_.budgets.nvme_bytes});
-        if (!store) return store.error();
+        if (!store) {
+            return wrap(store.error(),
+                        fmt::format("opening the store '{}', named after output_dir",
+                                    run_name_of(config_)));
+        }
         nvme_store_ = store->get();
         for (const std::string& note : nvme_store_->notes()) reporter_.warn(note);
         reporter_.note(fmt::format("nvme: {} on {} path{}", nvme_store_->engine_name(),
@@ -250,7 +248,19 @@ class Training {
             reporter_.step(record, config_.gradient_accumulation_steps);
         }
         if (Status status = metrics_->append(record); !status) return status;
-        return count_skips(outcome);
+        if (Status status = count_skips(outcome); !status) return status;
+        if (record.step == record.step_count) return {};
+        return stop_if_asked(fmt::format("after step {} of {}", record.step, record.step_count));
+    }
+
+    Status stop_if_asked(const std::string& when) const {
+        const int number = reporter_.stop_signal();
+        CHECK_GE(number, 0);
+        if (number == 0) return {};
+        return Error{ErrorCode::failed,
+                     fmt::format("stopped by signal {} {}; the weights of this run are not kept",
+                                 number, when),
+                     ""};
     }
 
     Status count_skips(const StepOutcome& outcome) {
@@ -376,7 +386,7 @@ class Training {
 std::string numerics_record(const TrainInputs& inputs, int compute_threads) {
     const RunConfig& config = inputs.config;
     return fmt::format(
-        "numerics {}: torch {}, {}, {} compute thread{}, gradients {}, micro-batches {} x {} rows, "
+        "numerics {}: {}, {}, {} compute thread{}, gradients {}, micro-batches {} x {} rows, "
         "head chunk {}, states fp32, seed {}",
         numerics_version, torch_version(), matmul_description(config.dtype), compute_threads,
         compute_threads == 1 ? "" : "s", name_of(config.offload.gradients),
@@ -387,6 +397,8 @@ std::string numerics_record(const TrainInputs& inputs, int compute_threads) {
 Status train(const TrainInputs& inputs, const TrainReporter& reporter) {
     CHECK(reporter.note && reporter.warn && reporter.step);
     CHECK(reporter.evaluation && reporter.finished);
+    CHECK(reporter.begin && reporter.stop_signal);
+    CHECK(inputs.config.device != Device::cuda);
     return Training(inputs, reporter).run();
 }
 

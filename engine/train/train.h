@@ -31,6 +31,11 @@ struct TrainReporter {
     std::function<void(const StepRecord&, int64_t full_micro_batch_count)> step;
     std::function<void(const EvalRecord&)> evaluation;
     std::function<void(const std::vector<Metric>&)> finished;
+    // Once, when everything is taken and loaded, just before output_dir is written to for the first
+    // time: a run that is refused leaves there what it found. An Error ends the run.
+    std::function<offload::Status()> begin;
+    // The number of the signal that asks the run to stop, or 0. Asked after every step.
+    std::function<int()> stop_signal;
 };
 
 // More steps skipped in a row than this end the run as diverged.
@@ -42,8 +47,8 @@ inline constexpr const char* trained_model_folder = "model";
 // What a run must have in common with another to give the same bits, as one line of text.
 std::string numerics_record(const TrainInputs& inputs, int compute_threads);
 
-// Error: does_not_fit before anything is taken; bad_data, failed, or diverged later. Nothing of an
-// earlier run in output_dir is touched before the first step is done.
+// device is not cuda. Error: does_not_fit before anything is taken; bad_data, failed, or diverged
+// later. The model of an earlier run in output_dir is replaced when the new one is whole.
 offload::Status train(const TrainInputs& inputs, const TrainReporter& reporter);
 
 }  // namespace headrace::engine

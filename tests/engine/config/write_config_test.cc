@@ -45,6 +45,8 @@ TEST(WriteConfigTest, the_initial_run_file_is_accepted_as_it_is) {
         parse_config({.overrides = {"model=org/name", "train_data=data/my chats.jsonl"}});
     EXPECT_EQ(loaded->config, bare->config);
     EXPECT_THAT(text, HasSubstr("# nvme_paths: [/mnt/nvme0]"));
+    EXPECT_THAT(initial_yaml("org/name", "d.jsonl", 512), HasSubstr("\nmax_length: 512 "));
+    EXPECT_THAT(initial_yaml("org/name", "d.jsonl", 131072), HasSubstr("\nmax_length: 2048 "));
 }
 
 TEST(WriteConfigTest, every_key_has_a_line_of_help) {

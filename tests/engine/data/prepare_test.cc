@@ -88,7 +88,15 @@ TEST_F(PrepareTest, a_failure_carries_the_tools_words_and_leaves_nothing) {
     EXPECT_EQ(prepared.error().code, ErrorCode::bad_data);
     EXPECT_THAT(prepared.error().text(), HasSubstr("(exit code 4)"));
     EXPECT_THAT(prepared.error().text(), HasSubstr("chat.jsonl:2: no role"));
-    EXPECT_TRUE(fs::is_empty(folder_.path("cache/data")));
+    EXPECT_FALSE(fs::exists(folder_.path("cache/data")));
+}
+
+TEST_F(PrepareTest, a_python_that_lacks_packages_is_no_fault_of_the_data) {
+    set_tool("echo 'no tokenizers' >&2; exit 1");
+    const auto prepared = prepare_data(options());
+    ASSERT_FALSE(prepared.ok());
+    EXPECT_EQ(prepared.error().code, ErrorCode::failed);
+    EXPECT_THAT(prepared.error().text(), HasSubstr("scripts/setup"));
 }
 
 TEST_F(PrepareTest, a_tool_that_writes_nothing_has_failed) {

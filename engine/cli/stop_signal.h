@@ -1,0 +1,22 @@
+// Ctrl-C, and what a scheduler sends before it kills: the first SIGINT or SIGTERM is remembered, so
+// that a run ends after its step and takes its store away; the second one ends the process at once.
+// Handlers belong to the process, so there can be one StopSignal at a time.
+#pragma once
+
+namespace headrace::engine {
+
+class StopSignal {
+  public:
+    StopSignal();   // from here on; CHECKs that there is no other
+    ~StopSignal();  // signals do again what they did before
+    StopSignal(const StopSignal&) = delete;
+    StopSignal& operator=(const StopSignal&) = delete;
+
+    // The number of the signal that came, or 0.
+    int number() const;
+};
+
+// A reader that leaves (`| head`) must not kill a run: writes to it fail instead.
+void survive_closed_pipes();
+
+}  // namespace headrace::engine
