@@ -92,13 +92,18 @@ MicroBatchShape BatchPlan::max_micro_batch_shape() {
 const std::vector<uint32_t>& BatchPlan::order_of(int64_t epoch) {
     CHECK_GE(epoch, 0);
     const auto sample_count = static_cast<uint32_t>(dataset_->sample_count());
-    if (ordered_epoch_ >= 0 && (epoch == ordered_epoch_ || !options_.shuffle)) return order_;
-    if (options_.shuffle) {
+    const bool changes = options_.order == SampleOrder::shuffled;
+    if (ordered_epoch_ >= 0 && (epoch == ordered_epoch_ || !changes)) return order_;
+    if (options_.order == SampleOrder::shuffled) {
         order_ = shuffled_order(sample_count,
                                 {.seed = options_.seed, .epoch = static_cast<uint64_t>(epoch)});
     } else {
         order_.resize(sample_count);
         std::iota(order_.begin(), order_.end(), 0u);
+    }
+    if (options_.order == SampleOrder::by_length) {
+        std::ranges::stable_sort(
+            order_, {}, [this](uint32_t sample) { return dataset_->token_count_of(sample); });
     }
     ordered_epoch_ = epoch;
     CHECK_EQ(order_.size(), size_t{sample_count});

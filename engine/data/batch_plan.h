@@ -46,13 +46,17 @@ struct StepBatch {
 // The step made of these micro-batches, its counts added up; `epoch` is left 0.
 StepBatch make_step(std::vector<TokenBatch> micro_batches);
 
+// by_length: shortest first, so that rows of a micro-batch need little padding; for evaluation,
+// whose result is a sum.
+enum class SampleOrder : uint8_t { as_given, shuffled, by_length };
+
 struct BatchOptions {
     int64_t row_count = 1;
     int64_t micro_batches_per_step = 1;
     double epoch_count = 1;                  // may be a fraction
     std::optional<int64_t> step_count = {};  // wins over epoch_count; epochs repeat as needed
-    bool shuffle = false;
-    uint64_t seed = 0;
+    SampleOrder order = SampleOrder::as_given;
+    uint64_t seed = 0;  // shuffled
 };
 
 // The largest rows and the largest columns of any micro-batch of a plan.

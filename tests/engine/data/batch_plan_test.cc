@@ -105,7 +105,7 @@ TEST(BatchPlanTest, each_epoch_visits_all_samples_in_an_order_of_its_own) {
     BatchPlan plan(dataset, {.row_count = 3,
                              .micro_batches_per_step = 2,
                              .epoch_count = 3,
-                             .shuffle = true,
+                             .order = SampleOrder::shuffled,
                              .seed = 1});
     std::set<std::vector<int32_t>> orders;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -124,14 +124,16 @@ TEST(BatchPlanTest, each_epoch_visits_all_samples_in_an_order_of_its_own) {
 
 TEST(BatchPlanTest, a_step_depends_on_its_index_alone) {
     const Dataset dataset = samples(std::vector<int64_t>(7, 4));
-    const BatchOptions options{.row_count = 2, .step_count = 9, .shuffle = true, .seed = 3};
+    const BatchOptions options{
+        .row_count = 2, .step_count = 9, .order = SampleOrder::shuffled, .seed = 3};
     BatchPlan forward(dataset, options);
     ASSERT_EQ(forward.step_count(), 9);
     std::vector<std::vector<int32_t>> steps;
     for (int64_t i = 0; i < 9; ++i) steps.push_back(first_tokens(forward.step(i)));
     BatchPlan resumed(dataset, options);
     for (const int64_t i : {8, 0, 5, 5, 3}) EXPECT_EQ(first_tokens(resumed.step(i)), steps[i]) << i;
-    BatchPlan other(dataset, {.row_count = 2, .step_count = 9, .shuffle = true, .seed = 4});
+    BatchPlan other(dataset,
+                    {.row_count = 2, .step_count = 9, .order = SampleOrder::shuffled, .seed = 4});
     EXPECT_NE(first_tokens(other.step(0)), steps[0]);
 }
 
@@ -158,12 +160,13 @@ TEST(BatchPlanTest, acc_5_masked_micro_batches_are_counted) {
 
 TEST(BatchPlanTest, the_largest_shape_is_that_of_the_steps_taken) {
     const Dataset dataset = samples({4, 4, 30, 4, 9, 4});
-    for (const bool shuffle : {false, true}) {
+    for (const SampleOrder order :
+         {SampleOrder::as_given, SampleOrder::shuffled, SampleOrder::by_length}) {
         for (const int64_t step_count : {1, 2, 3, 7}) {
             BatchPlan plan(dataset, {.row_count = 2,
                                      .micro_batches_per_step = 2,
                                      .step_count = step_count,
-                                     .shuffle = shuffle,
+                                     .order = order,
                                      .seed = 8});
             MicroBatchShape most;
             for (int64_t i = 0; i < step_count; ++i) {
@@ -172,7 +175,8 @@ TEST(BatchPlanTest, the_largest_shape_is_that_of_the_steps_taken) {
                     most.column_count = std::max(most.column_count, batch.column_count);
                 }
             }
-            EXPECT_EQ(plan.max_micro_batch_shape(), most) << shuffle << ' ' << step_count;
+            EXPECT_EQ(plan.max_micro_batch_shape(), most)
+                << static_cast<int>(order) << ' ' << step_count;
         }
     }
 }
