@@ -273,7 +273,8 @@ Verdict Executor::give_verdict(PeriodData& data) {
     double loss_sum = 0;
     for (const HeadResult& loss : data.losses) loss_sum += loss.loss_sum;
     const auto trained = static_cast<double>(data.batch.trained_token_count);
-    outcome.loss = trained > 0 ? loss_sum / trained : 0;
+    // A step without a trained token has no loss: 0 would look like success.
+    outcome.loss = trained > 0 ? loss_sum / trained : std::nan("");
     offload::ExactSum squares;
     for (uint32_t part = 0; part < norms_.size(); ++part) {
         squares.merge(norms_[part].squares);

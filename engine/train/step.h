@@ -23,7 +23,7 @@ struct StepOutcome {
     offload::Verdict verdict = offload::Verdict::skip;
     SkipReason skip_reason = SkipReason::none;
     std::string skip_tensor;   // not_finite: the first tensor, in model order, that is not
-    double loss = 0;           // loss_sum / trained tokens
+    double loss = 0;           // loss_sum / trained tokens; NaN where nothing is trained
     double grad_norm = 0;      // before clipping
     float clip_factor = 1;     // what the gradient is multiplied by in the update
     double learning_rate = 0;  // of the update that this step makes, or would have made

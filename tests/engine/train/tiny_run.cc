@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -26,12 +29,15 @@ using offload::Tier;
 
 namespace {
 
-// A store whose completions come late and out of order.
+// A store whose completions come late and out of order, and one of whose transfers may fail.
 class LateStore final : public offload::Store {
   public:
-    LateStore(std::vector<offload::PlaceSpec> places, uint64_t seed)
+    LateStore(std::vector<offload::PlaceSpec> places, const TinyPlan& plan)
         : below_(std::move(places)),
-          late_(below_, {.seed = seed, .held_count_max = 4, .yield_count_max = 20}) {}
+          late_(below_, {.seed = plan.late_seed,
+                         .failing_transfer = plan.failing_transfer,
+                         .held_count_max = 4,
+                         .yield_count_max = 20}) {}
 
     void start(offload::Transfer transfer) override { late_.start(std::move(transfer)); }
     Status flush() override { return late_.flush(); }
@@ -153,7 +159,7 @@ LlamaConfig tiny_config(bool tied, int64_t block_count) {
     config.kv_head_count = 2;
     config.head_dim = 16;
     config.vocabulary_size = tiny_vocabulary;
-    config.max_positions = 64;
+    config.max_positions = 128;
     config.rms_norm_eps = 1e-5;
     config.tied = tied;
     return config;
@@ -258,24 +264,30 @@ RunBits reference_bits(const TinyJob& job) {
 }
 
 std::string write_tiny_checkpoint(const FlatModel& model, const TestFolder& folder) {
-    std::filesystem::create_directories(folder.path("source"));
-    folder.write("source/config.json", R"({"torch_dtype": "bfloat16"})");
-    auto writer = CheckpointWriter::create({.folder = folder.path("model"),
-                                            .source_folder = folder.path("source"),
-                                            .layers = model.layout.specs,
-                                            .dtype = model.dtype});
-    CHECK_TEXT(writer.ok(), writer.ok() ? "" : writer.error().text());
+    std::vector<offload::TensorSpec> tensors;
+    std::map<std::string, std::span<const std::byte>> bytes_of_tensor;
     for (size_t layer = 0; layer < model.layer_count(); ++layer) {
-        const offload::LayerLayout& layout = model.layout.layers[layer];
-        for (size_t tensor = 0; tensor < layout.tensors.size(); ++tensor) {
-            const offload::TensorExtent& extent = layout.tensors[tensor];
-            const std::span<const std::byte> run = model.weights[layer];
-            CHECK(writer->write(model.layout.specs[layer].tensors[tensor].name, 0,
-                                run.subspan(bytes_of(model.dtype, extent.first_element),
-                                            bytes_of(model.dtype, extent.element_count))));
+        const std::vector<offload::TensorSpec>& specs = model.layout.specs[layer].tensors;
+        for (size_t tensor = 0; tensor < specs.size(); ++tensor) {
+            const offload::TensorExtent& extent = model.layout.layers[layer].tensors[tensor];
+            tensors.push_back(specs[tensor]);
+            bytes_of_tensor[specs[tensor].name] =
+                std::span(model.weights[layer])
+                    .subspan(bytes_of(model.dtype, extent.first_element),
+                             bytes_of(model.dtype, extent.element_count));
         }
     }
-    CHECK(writer->finish());
+    const SafetensorsLayout layout = lay_out_safetensors(tensors, model.dtype, {});
+    std::string file = layout.head;
+    file.resize(layout.file_size_bytes);
+    for (const StoredTensor& tensor : layout.tensors) {
+        const std::span<const std::byte> bytes = bytes_of_tensor.at(tensor.name);
+        CHECK_EQ(bytes.size(), tensor.size_bytes);
+        std::memcpy(file.data() + tensor.offset_bytes, bytes.data(), bytes.size());
+    }
+    std::filesystem::create_directory(folder.path("model"));
+    folder.write("model/config.json", R"({"torch_dtype": "bfloat16"})");
+    folder.write("model/model.safetensors", file);
     return folder.path("model");
 }
 
@@ -320,7 +332,7 @@ offload::Result<std::unique_ptr<offload::Store>> TinyRun::open_store(
     if (plan.store == TinyStore::memory) {
         store = std::make_unique<offload::MemoryStore>(std::move(places));
     } else if (plan.store == TinyStore::late) {
-        store = std::make_unique<LateStore>(std::move(places), plan.late_seed);
+        store = std::make_unique<LateStore>(std::move(places), plan);
     } else {
         nvme::StoreOptions options{.run_name = "tiny", .places = std::move(places)};
         for (size_t path = 0; path < plan.path_count; ++path) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/train/engine.h"
+#include "offload/faulty_store.h"
 #include "tests/engine/data/files.h"
 #include "tests/engine/flat_model.h"
 
@@ -73,7 +74,9 @@ struct TinyPlan {
     TinyStore store = TinyStore::memory;
     size_t path_count = 1;
     bool is_serial = false;
-    uint64_t late_seed = 0;  // TinyStore::late: completions are delayed and reordered
+    // TinyStore::late: completions are delayed and reordered; one transfer may fail.
+    uint64_t late_seed = 0;
+    uint64_t failing_transfer = offload::Faults::never;
 };
 std::ostream& operator<<(std::ostream& out, const TinyPlan& plan);
 
