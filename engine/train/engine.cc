@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/train/dry_run.h"
 #include "offload/find_fault.h"
 #include "offload/serial.h"
 #include "offload/units.h"
@@ -108,6 +109,10 @@ Status Engine::take_memory() {
                                                  .max_grad_norm = options_.max_grad_norm,
                                                  .poison_released = options_.poison_released});
     executor_->use(list);
+    const int compute_threads = options_.compute_threads;
+    backend_ = std::make_unique<HostBackend>(
+        *executor_, store_.get(),
+        [compute_threads](offload::LaneKind) { start_torch(compute_threads); });
     return {};
 }
 
@@ -123,6 +128,15 @@ Result<const Schedule*> Engine::schedule_for(uint32_t micro_batch_count, Purpose
     // All lists of one engine must agree on where everything lives.
     if (!schedules_.empty()) CHECK(schedules_.begin()->second.slots == schedule->slots);
     return &schedules_.emplace(key, std::move(*schedule)).first->second;
+}
+
+Status Engine::try_shape(int64_t row_count, int64_t column_count) {
+    return dry_run({.config = &options_.config,
+                    .compute = &compute_,
+                    .schedule = &executor_->schedule(),
+                    .gpu_slab = executor_->gpu_slab(),
+                    .row_count = row_count,
+                    .column_count = column_count});
 }
 
 Status Engine::load(const Checkpoint& checkpoint) {
@@ -162,12 +176,8 @@ Status Engine::run_list(const Schedule& schedule, Segment& segment) {
         const auto verdict = run(schedule, backend, run_options);
         return verdict ? Status{} : Status(verdict.error());
     }
-    HostBackend backend(
-        *executor_, store_.get(),
-        {.open = segment.open, .close = segment.close, .on_lane_start = [&](offload::LaneKind) {
-             start_torch(options_.compute_threads);
-         }});
-    const auto verdict = run(schedule, backend, run_options);
+    backend_->begin({.open = segment.open, .close = segment.close});
+    const auto verdict = run(schedule, *backend_, run_options);
     return verdict ? Status{} : Status(verdict.error());
 }
 

@@ -56,6 +56,10 @@ class Engine {
                                                            std::unique_ptr<offload::Memory> memory);
     ~Engine();
 
+    // Before load: shows that a micro-batch of this shape computes inside the workspace
+    // (engine/train/dry_run.h). Error: does_not_fit.
+    offload::Status try_shape(int64_t row_count, int64_t column_count);
+
     offload::Status load(const Checkpoint& checkpoint);
 
     struct TrainOptions {
@@ -97,6 +101,7 @@ class Engine {
     cpu_adam::UpdatePool update_pool_;
     std::unique_ptr<offload::Store> store_;
     std::unique_ptr<Executor> executor_;
+    std::unique_ptr<HostBackend> backend_;  // after what it works on
     std::map<std::pair<uint32_t, offload::Purpose>, offload::Schedule> schedules_;
     LaneTimes lane_times_ = {};
 };

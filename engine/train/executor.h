@@ -52,6 +52,7 @@ class Executor {
     // The transfer of an op of an nvme lane, without its `done`.
     offload::Transfer transfer_of(const offload::Ticket& ticket);
 
+    std::span<std::byte> gpu_slab() const { return parts_.gpu_slab; }
     // The bytes of a gpu or ram slot.
     std::span<std::byte> bytes_of_slot(offload::SlotId slot) const;
 

@@ -28,9 +28,10 @@ int64_t now_ns() {
 
 }  // namespace
 
-HostBackend::HostBackend(Executor& executor, offload::Store* store, Hooks hooks)
-    : executor_(executor), store_(store), hooks_(std::move(hooks)) {
-    CHECK(hooks_.open && hooks_.close);
+HostBackend::HostBackend(Executor& executor, offload::Store* store,
+                         std::function<void(LaneKind)> on_lane_start)
+    : executor_(executor), store_(store), on_lane_start_(std::move(on_lane_start)) {
+    CHECK(on_lane_start_);
     for (const LaneKind kind : {LaneKind::gpu, LaneKind::h2d, LaneKind::d2h, LaneKind::cpu}) {
         threads_.emplace_back([this, kind] { work(kind); });
     }
@@ -41,6 +42,12 @@ HostBackend::~HostBackend() {
     std::lock_guard lock(mutex_);
     is_stopping_ = true;
     for (LaneQueue& queue : queues_) queue.given.notify_all();
+}
+
+void HostBackend::begin(Borders borders) {
+    CHECK(borders.open && borders.close);
+    for (const int count : in_flight_) CHECK_EQ(count, 0);
+    borders_ = std::move(borders);
 }
 
 bool HostBackend::can_start(LaneKind lane) const {
@@ -70,7 +77,7 @@ void HostBackend::start_transfer(const Ticket& ticket) {
 }
 
 void HostBackend::work(LaneKind kind) {
-    if (hooks_.on_lane_start) hooks_.on_lane_start(kind);
+    on_lane_start_(kind);
     LaneQueue& queue = queue_of(kind);
     while (true) {
         Ticket ticket;

@@ -2,8 +2,9 @@
 // (gpu, h2d, d2h, cpu), each doing one op at a time in the order it was given them; the store's own
 // threads for the nvme lanes. Threads sleep when there is nothing to do.
 //
-// Made for one engine and used by one run() at a time, from one thread. When run() returns nothing
-// is in flight (CHECKed by the destructor).
+// Lives as long as its engine: torch's runtime keeps threads of its own for every thread that has
+// ever computed, so a new lane thread per run() would leave more and more of them behind. Used by
+// one run() at a time, from one thread. When run() returns nothing is in flight (CHECKed).
 #pragma once
 
 #include <array>
@@ -22,23 +23,27 @@ namespace headrace::engine {
 
 class HostBackend final : public offload::Backend {
   public:
-    struct Hooks {
+    // What happens at the borders of the periods of one run().
+    struct Borders {
         // Prepares executor.data_of(period.index).
         std::function<offload::Status(const offload::Period&)> open;
         std::function<offload::Status(const offload::Period&)> close;
-        // First thing on each lane's thread: torch's thread count is set per thread.
-        std::function<void(offload::LaneKind)> on_lane_start;
     };
 
-    // `store` may be null where no slot is on nvme.
-    HostBackend(Executor& executor, offload::Store* store, Hooks hooks);
+    // `store` may be null where no slot is on nvme. on_lane_start is called first thing on each
+    // lane's thread: torch's thread count is set per thread.
+    HostBackend(Executor& executor, offload::Store* store,
+                std::function<void(offload::LaneKind)> on_lane_start);
     ~HostBackend() override;
 
-    offload::Status open(const offload::Period& period) override { return hooks_.open(period); }
+    // Before each run(). Nothing is in flight (CHECK).
+    void begin(Borders borders);
+
+    offload::Status open(const offload::Period& period) override { return borders_.open(period); }
     bool can_start(offload::LaneKind lane) const override;
     void start(const offload::Ticket& ticket) override;
     offload::Completion wait() override;
-    offload::Status close(const offload::Period& period) override { return hooks_.close(period); }
+    offload::Status close(const offload::Period& period) override { return borders_.close(period); }
 
   private:
     struct LaneQueue {
@@ -53,7 +58,8 @@ class HostBackend final : public offload::Backend {
 
     Executor& executor_;
     offload::Store* const store_;
-    const Hooks hooks_;
+    const std::function<void(offload::LaneKind)> on_lane_start_;
+    Borders borders_;
     std::array<int, offload::lane_kind_count> in_flight_ = {};  // run()'s thread only
 
     std::mutex mutex_;  // guards all below

@@ -146,9 +146,15 @@ uint64_t excess(uint64_t needed, uint64_t given) {
     return needed > given ? needed - given : 0;
 }
 
-uint64_t shortfall(const Budgets& needs, const Budgets& budgets) {
+// The host device's card is memory of this machine too, so both tiers come out of what is free,
+// however large the budgets are.
+uint64_t machine_excess(const Budgets& needs, const FreeMemory& memory) {
+    return excess(needs.gpu_bytes + needs.ram_bytes, memory.available_bytes);
+}
+
+uint64_t shortfall(const Budgets& needs, const Budgets& budgets, const FreeMemory& memory) {
     return excess(needs.gpu_bytes, budgets.gpu_bytes) + excess(needs.ram_bytes, budgets.ram_bytes) +
-           excess(needs.nvme_bytes, budgets.nvme_bytes);
+           excess(needs.nvme_bytes, budgets.nvme_bytes) + machine_excess(needs, memory);
 }
 
 template <typename T>
@@ -220,7 +226,7 @@ std::string whole_mib(uint64_t size_bytes) {
 }
 
 offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budgets& needs,
-                            const Budgets& budgets) {
+                            const Budgets& budgets, const FreeMemory& memory) {
     std::string remedy;
     const auto propose = [&](std::string_view key, uint64_t needed, uint64_t given) {
         if (needed <= given) return;
@@ -229,11 +235,19 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
     propose("gpu_budget", needs.gpu_bytes, budgets.gpu_bytes);
     propose("ram_budget", needs.ram_bytes, budgets.ram_bytes);
     propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes);
-    std::string text =
-        fmt::format("this job does not fit: at least it needs {}, {}, {}; it would fit with {}",
-                    tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
-                    tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
-                    tier_line("nvme", needs.nvme_bytes, budgets.nvme_bytes), remedy);
+    std::string text = fmt::format("this job does not fit: at least it needs {}, {}, {}",
+                                   tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
+                                   tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
+                                   tier_line("nvme", needs.nvme_bytes, budgets.nvme_bytes));
+    if (machine_excess(needs, memory) == 0) {
+        text += "; it would fit with " + remedy;
+    } else {
+        text += fmt::format(
+            "; gpu and ram are both memory of this machine, which has {} free of the {} needed: "
+            "free {}, or keep parameters, optimizer and activations on nvme",
+            format_bytes(memory.available_bytes), format_bytes(needs.gpu_bytes + needs.ram_bytes),
+            format_bytes(machine_excess(needs, memory)));
+    }
     if (needs.gpu_bytes > budgets.gpu_bytes) {
         text += fmt::format(
             "; or lower max_length or per_device_train_batch_size ({} rows of {} tokens need {} of "
@@ -250,7 +264,7 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
 }  // namespace
 
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
-    // The host device's card is pretended: both tiers share what is free, with a fifth left over.
+    // Both tiers share what is free, with a fifth left over.
     const uint64_t share = memory.available_bytes / 5 * 2;
     return {.gpu_bytes = config.gpu_budget_bytes.value_or(share),
             .ram_bytes = config.ram_budget_bytes.value_or(share),
@@ -277,13 +291,13 @@ Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemor
             return offload::Error{ErrorCode::usage, "the placement cannot be", fault};
         }
         const Budgets needs = needs_of(workload, plan);
-        const uint64_t missing = shortfall(needs, budgets);
+        const uint64_t missing = shortfall(needs, budgets, memory);
         if (missing == 0) return Placement{workload, std::move(plan), budgets, needs};
         if (missing >= least) continue;
         least = missing;
         nearest = needs;
     }
-    return does_not_fit(job, config, nearest, budgets);
+    return does_not_fit(job, config, nearest, budgets, memory);
 }
 
 uint64_t home_bytes(const Placement& placement, Kind kind, Tier tier) {

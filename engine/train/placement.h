@@ -48,8 +48,8 @@ struct Placement {
 };
 
 // Error (does_not_fit): what each tier needs at least, what it was given, and the settings that
-// would make the job fit. Error (usage): a fixed setting that cannot be (a share that splits a
-// layer on the gpu).
+// would make the job fit, or what the machine lacks, whatever the settings. Error (usage): a fixed
+// setting that cannot be (a share that splits a layer on the gpu).
 offload::Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemory& memory);
 
 // Lines for people: where weights, states, gradients and activations live, and the bytes per tier.

@@ -1,12 +1,14 @@
 #include "engine/train/train.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 
+#include "engine/config/cores.h"
 #include "engine/config/lr_schedule.h"
 #include "engine/config/machine.h"
 #include "engine/torch/llama.h"
@@ -37,7 +39,7 @@ BatchOptions train_batches(const RunConfig& config) {
             .micro_batches_per_step = config.gradient_accumulation_steps,
             .epoch_count = config.num_train_epochs,
             .step_count = config.max_steps,
-            .shuffle = config.shuffle,
+            .order = config.shuffle ? SampleOrder::shuffled : SampleOrder::as_given,
             .seed = config.seed};
 }
 
@@ -47,19 +49,23 @@ BatchOptions eval_batches(const RunConfig& config, const Dataset& data) {
             .micro_batches_per_step = static_cast<int64_t>(offload::div_ceil(
                 static_cast<uint64_t>(data.sample_count()), static_cast<uint64_t>(rows))),
             .epoch_count = 1,
-            .step_count = {}};
+            .step_count = {},
+            .order = SampleOrder::by_length};
 }
 
 int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
     return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
 }
 
+// Of the store: the same for every run of one output_dir, another for every other.
 std::string run_name_of(const RunConfig& config) {
-    std::string name = std::filesystem::path(config.output_dir).lexically_normal().filename();
-    if (name.empty()) name = "run";
+    const std::filesystem::path folder =
+        std::filesystem::absolute(config.output_dir).lexically_normal();
+    std::string name = folder.filename();
     std::ranges::replace_if(
         name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-'; }, '_');
-    return name;
+    const std::string path = folder.string();
+    return fmt::format("{}-{:08x}", name, XXH3_64bits(path.data(), path.size()) >> 32);
 }
 
 nvme::IoEngine io_engine_of(IoEngine engine) {
@@ -80,7 +86,7 @@ class Training {
           reporter_(reporter),
           machine_(read_machine()),
           compute_threads_(
-              thread_count_of(config_.offload.advanced.compute_threads, machine_.cpu_count)),
+              thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
           batches_(inputs.train_data, train_batches(config_)) {}
 
     ~Training() {
@@ -104,6 +110,10 @@ class Training {
         const Status known = checkpoint->check_against(placement_.workload.layout.specs);
         if (!known) return known;
         if (Status status = make_engine(); !status) return status;
+        for (const MicroBatchShape& shape : shapes_) {
+            const Status status = engine_->try_shape(shape.row_count, shape.column_count);
+            if (!status) return status;
+        }
         if (Status status = engine_->load(*checkpoint); !status) return status;
         if (Status status = stop_if_asked("before the first step"); !status) return status;
         if (Status status = reporter_.begin(); !status) return status;
@@ -116,38 +126,40 @@ class Training {
     }
 
   private:
-    Status choose_placement() {
-        MicroBatchShape shape = batches_.max_micro_batch_shape();
+    // The largest micro-batches: of training and, where there is one, of evaluation.
+    std::vector<MicroBatchShape> largest_shapes() {
+        std::vector<MicroBatchShape> shapes = {batches_.max_micro_batch_shape()};
         if (inputs_.eval_data != nullptr) {
             BatchPlan eval(*inputs_.eval_data, eval_batches(config_, *inputs_.eval_data));
-            const MicroBatchShape eval_shape = eval.max_micro_batch_shape();
-            // Slots are sized by the product; the workspace by the larger of the two.
-            if (eval_shape.row_count * eval_shape.column_count >
-                shape.row_count * shape.column_count) {
-                shape = eval_shape;
-            }
+            shapes.push_back(eval.max_micro_batch_shape());
         }
+        return shapes;
+    }
+
+    Status choose_placement() {
+        shapes_ = largest_shapes();
+        // Slots are sized by the most tokens, the workspace by what needs most.
+        const auto token_count = [](const MicroBatchShape& shape) {
+            return shape.row_count * shape.column_count;
+        };
+        const MicroBatchShape largest = std::ranges::max(shapes_, {}, token_count);
         const LlamaCompute compute(inputs_.model, config_.dtype);
+        uint64_t workspace_bytes = 0;
+        for (const MicroBatchShape& shape : shapes_) {
+            workspace_bytes = std::max(
+                workspace_bytes, compute.workspace_bytes(shape.row_count, shape.column_count));
+        }
         const Job job{.config = inputs_.model,
                       .micro_batch_count_max = config_.gradient_accumulation_steps,
-                      .row_count_max = shape.row_count,
-                      .column_count_max = shape.column_count,
-                      .workspace_bytes = workspace_bytes(compute)};
+                      .row_count_max = largest.row_count,
+                      .column_count_max = largest.column_count,
+                      .workspace_bytes = workspace_bytes};
         auto placement = place(job, config_, {.available_bytes = machine_.ram_free_bytes()});
         if (!placement) return placement.error();
         placement_ = std::move(*placement);
         reporter_.note(numerics_record(inputs_, compute_threads_));
         for (const std::string& line : describe(placement_)) reporter_.note(line);
         return {};
-    }
-
-    uint64_t workspace_bytes(const LlamaCompute& compute) {
-        const MicroBatchShape train = batches_.max_micro_batch_shape();
-        uint64_t size_bytes = compute.workspace_bytes(train.row_count, train.column_count);
-        if (inputs_.eval_data == nullptr) return size_bytes;
-        BatchPlan eval(*inputs_.eval_data, eval_batches(config_, *inputs_.eval_data));
-        const MicroBatchShape shape = eval.max_micro_batch_shape();
-        return std::max(size_bytes, compute.workspace_bytes(shape.row_count, shape.column_count));
     }
 
     Status make_engine() {
@@ -192,9 +204,8 @@ class Training {
                                        .buffers = {buffers},
                                        .budget_bytes = placement_.budgets.nvme_bytes});
         if (!store) {
-            return wrap(store.error(),
-                        fmt::format("opening the store '{}', named after output_dir",
-                                    run_name_of(config_)));
+            return wrap(store.error(), fmt::format("opening the store '{}', named after output_dir",
+                                                   run_name_of(config_)));
         }
         nvme_store_ = store->get();
         for (const std::string& note : nvme_store_->notes()) reporter_.warn(note);
@@ -370,6 +381,7 @@ class Training {
     const Machine machine_;
     const int compute_threads_;
     BatchPlan batches_;
+    std::vector<MicroBatchShape> shapes_;
     Placement placement_;
     ResidentMemory baseline_;  // the program and torch, before the first slot
     std::unique_ptr<Engine> engine_;
