@@ -90,10 +90,26 @@ struct CgroupFiles {
     const char* mount;  // where the hierarchy is, below root
     const char* limit;
     const char* used;
+    const char* total;  // before the names in memory.stat that count the children too
 };
 constexpr CgroupFiles version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                   "memory.usage_in_bytes"};
-constexpr CgroupFiles version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current"};
+                                   "memory.usage_in_bytes", "total_"};
+constexpr CgroupFiles version_2 = {"/sys/fs/cgroup", "memory.max", "memory.current", ""};
+
+// What a cgroup's processes hold: its usage, less the file cache, which is given back on demand.
+// (A container that has read files for long enough is always full of cache.)
+uint64_t held_bytes(const std::string& folder, const CgroupFiles& files) {
+    const uint64_t used_bytes = number_in_file(folder + "/" + files.used).value_or(0);
+    std::istringstream lines(text_of_file(folder + "/memory.stat"));
+    uint64_t cache_bytes = 0;
+    std::string name;
+    for (uint64_t size_bytes = 0; lines >> name >> size_bytes;) {
+        const bool is_cache = name == files.total + std::string("inactive_file") ||
+                              name == files.total + std::string("active_file");
+        if (is_cache) cache_bytes += size_bytes;
+    }
+    return used_bytes - std::min(used_bytes, cache_bytes);
+}
 
 // The tightest limit from the cgroup up to the root of its hierarchy. A container may see its own
 // cgroup as the root, whatever path /proc says: folders that do not exist are passed over.
@@ -107,7 +123,7 @@ void read_cgroup(const std::string& root, const CgroupFiles& files, fs::path pat
         const bool is_limit = limit && (machine.ram_bytes == 0 || *limit < machine.ram_bytes);
         if (is_limit && (!machine.ram_limit_bytes || *limit < *machine.ram_limit_bytes)) {
             machine.ram_limit_bytes = limit;
-            machine.ram_used_in_limit_bytes = number_in_file(folder + "/" + files.used).value_or(0);
+            machine.ram_used_in_limit_bytes = held_bytes(folder, files);
         }
         if (!path.has_relative_path()) return;
         path = path.parent_path();

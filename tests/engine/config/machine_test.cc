@@ -59,6 +59,9 @@ TEST_F(MachineTest, the_tightest_limit_up_the_tree_counts_version_2) {
     give("sys/fs/cgroup/user/job/memory.current", "350000\n");
     EXPECT_EQ(read().ram_limit_bytes, 300000u);
     EXPECT_EQ(read().ram_free_bytes(), 0u);
+    give("sys/fs/cgroup/user/job/memory.stat",
+         "anon 9\nfile 260000\ninactive_file 200000\nactive_file 50000\n");
+    EXPECT_EQ(read().ram_free_bytes(), 200000u) << "file cache is not held";
 }
 
 TEST_F(MachineTest, a_container_that_sees_its_cgroup_as_the_root_version_1) {
@@ -69,6 +72,9 @@ TEST_F(MachineTest, a_container_that_sees_its_cgroup_as_the_root_version_1) {
     give("sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n");
     EXPECT_EQ(read().ram_limit_bytes, 700000u);
     EXPECT_EQ(read().ram_free_bytes(), 700000u);
+    give("sys/fs/cgroup/memory/memory.usage_in_bytes", "650000\n");
+    give("sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 640000\n");
+    EXPECT_EQ(read().ram_free_bytes(), 690000u);
 }
 
 TEST_F(MachineTest, who_may_lock_memory_is_not_bound_by_its_limit) {

@@ -1,0 +1,232 @@
+// Goal: budgets are ceilings. What fits is placed inside them; what does not is refused before a
+// byte is taken, with settings that are enough when they are typed; what is foretold is what is
+// taken, to the byte.
+// Method: a model of 33 M parameters under tables of budgets (placing costs no memory), and a tiny
+// one that is really made and run with exactly what it needs, and with a page less.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <regex>
+
+#include "engine/torch/workspace.h"
+#include "engine/train/placement.h"
+#include "kernels/host/slab.h"
+#include "offload/memory_store.h"
+#include "offload/units.h"
+#include "tests/engine/train/tiny_run.h"
+
+namespace headrace::engine::tests {
+namespace {
+
+using offload::ErrorCode;
+using offload::kib;
+using offload::mib;
+using offload::Tier;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr FreeMemory plenty{.available_bytes = uint64_t{1} << 40};
+
+LlamaConfig middling_model() {
+    LlamaConfig config = tiny_config(true, 8);
+    config.hidden_size = 512;
+    config.intermediate_size = 1536;
+    config.head_count = 8;
+    config.kv_head_count = 4;
+    config.head_dim = 64;
+    config.vocabulary_size = 16384;
+    return config;
+}
+
+Job job_of(const LlamaConfig& config) {
+    return {.config = config,
+            .micro_batch_count_max = 4,
+            .row_count_max = 2,
+            .column_count_max = 64,
+            .workspace_bytes = LlamaCompute(config, offload::Dtype::bf16).workspace_bytes(2, 64)};
+}
+
+RunConfig config_of(uint64_t gpu_bytes, uint64_t ram_bytes, uint64_t nvme_bytes) {
+    RunConfig config;
+    config.offload.gpu_budget_bytes = gpu_bytes;
+    config.offload.ram_budget_bytes = ram_bytes;
+    config.offload.nvme_budget_bytes = nvme_bytes;
+    config.offload.nvme_paths = {"/drive"};
+    return config;
+}
+
+void expect_inside(const Placement& placement) {
+    EXPECT_LE(placement.needs.gpu_bytes, placement.budgets.gpu_bytes);
+    EXPECT_LE(placement.needs.ram_bytes, placement.budgets.ram_bytes);
+    EXPECT_LE(placement.needs.nvme_bytes, placement.budgets.nvme_bytes);
+    const offload::Schedule list = build(placement.workload, placement.plan).value();
+    EXPECT_EQ(offload::tier_bytes(list, Tier::gpu), placement.needs.gpu_bytes);
+    EXPECT_EQ(offload::tier_bytes(list, Tier::ram), placement.needs.ram_bytes);
+    EXPECT_EQ(offload::tier_bytes(list, Tier::nvme), placement.needs.nvme_bytes);
+}
+
+// "... gpu_budget=12MiB ..." -> 12 MiB; what is not proposed stays.
+void apply_proposal(const std::string& text, std::string_view key,
+                    std::optional<uint64_t>& budget_bytes) {
+    std::smatch match;
+    if (!std::regex_search(text, match, std::regex(fmt::format("{}=([0-9]+MiB)", key)))) return;
+    budget_bytes = offload::parse_bytes(match[1].str()).value();
+}
+
+class Budgets : public testing::Test {
+  protected:
+    void SetUp() override { start_torch(1); }
+};
+
+TEST_F(Budgets, WhatIsProposedFits) {
+    const Job job = job_of(middling_model());
+    int refused = 0;
+    int placed = 0;
+    for (const uint64_t gpu : {uint64_t{0}, 20 * mib, 100 * mib, 220 * mib, 1000 * mib}) {
+        for (const uint64_t ram : {uint64_t{0}, 9 * mib, 80 * mib, 1000 * mib}) {
+            for (const uint64_t nvme : {uint64_t{0}, 300 * mib, 2000 * mib}) {
+                RunConfig config = config_of(gpu, ram, nvme);
+                const auto first = place(job, config, plenty);
+                if (first) {
+                    expect_inside(*first);
+                    ++placed;
+                    continue;
+                }
+                ++refused;
+                const std::string text = first.error().text();
+                EXPECT_EQ(first.error().code, ErrorCode::does_not_fit);
+                EXPECT_THAT(text, HasSubstr("it would fit with"));
+                apply_proposal(text, "gpu_budget", config.offload.gpu_budget_bytes);
+                apply_proposal(text, "ram_budget", config.offload.ram_budget_bytes);
+                apply_proposal(text, "nvme_budget", config.offload.nvme_budget_bytes);
+                const auto again = place(job, config, plenty);
+                ASSERT_TRUE(again.ok()) << text << " and then " << again.error().text();
+                expect_inside(*again);
+            }
+        }
+    }
+    EXPECT_GT(refused, 10);
+    EXPECT_GT(placed, 5);
+}
+
+// With everything fixed the need is one number: it is enough, and a page less is not.
+TEST_F(Budgets, ThePlacementFitsToThePage) {
+    const Job job = job_of(middling_model());
+    RunConfig config = config_of(0, 0, 4000 * mib);
+    config.offload.parameters = TierShares::all_on(Tier::nvme);
+    config.offload.optimizer = TierShares::all_on(Tier::nvme);
+    config.offload.activations = TierShares::all_on(Tier::ram);
+    config.offload.advanced = {.micro_batches_per_pass = 2,
+                               .layers_in_flight = 1,
+                               .part_bytes = 1 * mib,
+                               .stash_tier = Tier::nvme,
+                               .accumulator_tier = Tier::nvme,
+                               .update_threads = {},
+                               .compute_threads = {}};
+    config.offload.gpu_budget_bytes = 4000 * mib;
+    config.offload.ram_budget_bytes = 4000 * mib;
+    const auto roomy = place(job, config, plenty);
+    ASSERT_TRUE(roomy.ok()) << roomy.error().text();
+    config.offload.gpu_budget_bytes = roomy->needs.gpu_bytes;
+    ASSERT_TRUE(place(job, config, plenty).ok());
+    config.offload.gpu_budget_bytes = roomy->needs.gpu_bytes - offload::page_bytes;
+    const auto refused = place(job, config, plenty);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(), HasSubstr("gpu_budget="));
+    EXPECT_THAT(refused.error().text(), HasSubstr("(too little)"));
+    EXPECT_THAT(refused.error().text(), Not(HasSubstr("ram_budget=")));
+}
+
+// LOAD-5: budgets larger than what the machine has free do not help: refused with what is needed,
+// what there is, and where the bytes could go instead.
+TEST_F(Budgets, load_5_MoreThanTheMachineHasIsRefused) {
+    const Job job = job_of(middling_model());
+    RunConfig config = config_of(64'000 * mib, 64'000 * mib, 64'000 * mib);
+    config.offload.parameters = TierShares::all_on(Tier::gpu);
+    config.offload.optimizer = TierShares::all_on(Tier::ram);
+    const FreeMemory little{.available_bytes = 256 * mib};
+    const auto refused = place(job, config, little);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(refused.error().text(), HasSubstr("256 MiB free of the "));
+    EXPECT_THAT(refused.error().text(), HasSubstr("on nvme"));
+    config.offload.parameters = TierShares::all_on(Tier::nvme);
+    config.offload.optimizer = TierShares::all_on(Tier::nvme);
+    const auto placed = place(job, config, little);
+    ASSERT_TRUE(placed.ok()) << placed.error().text();
+    EXPECT_LE(placed->needs.gpu_bytes + placed->needs.ram_bytes, little.available_bytes);
+}
+
+// Without a drive there is none to place on, and the refusal says that one would help.
+TEST_F(Budgets, NoPathsNoNvme) {
+    RunConfig config = config_of(100 * mib, 100 * mib, 0);
+    config.offload.nvme_paths.clear();
+    const auto refused = place(job_of(middling_model()), config, plenty);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(), HasSubstr("nvme_paths"));
+    config.offload.gpu_budget_bytes = 1000 * mib;
+    config.offload.ram_budget_bytes = 1000 * mib;
+    const auto placed = place(job_of(middling_model()), config, plenty);
+    ASSERT_TRUE(placed.ok()) << placed.error().text();
+    EXPECT_EQ(placed->needs.nvme_bytes, 0u);
+}
+
+// The engine takes what was foretold, from memories that hold that and nothing more.
+TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
+    const LlamaConfig model = tiny_config(true);
+    RunConfig config = config_of(4 * mib, 4 * mib, 64 * mib);
+    const Placement placement = place(job_of(model), config, plenty).value();
+    for (const auto& [gpu_lack, ram_lack] : {std::pair(0u, 0u), {1u, 0u}, {0u, 1u}}) {
+        uint64_t places_bytes = 0;
+        EngineOptions options;
+        options.config = model;
+        options.workload = placement.workload;
+        options.plan = placement.plan;
+        options.adam_step_of = [](int64_t) { return cpu_adam::AdamStep{}; };
+        options.update_row = &cpu_adam::best();
+        options.reduce_row = &kernels::best_reduce_row();
+        options.open_store =
+            [&](std::vector<offload::PlaceSpec> places,
+                std::span<std::byte>) -> offload::Result<std::unique_ptr<offload::Store>> {
+            for (const auto& place : places) places_bytes += place.size_bytes * place.copy_count;
+            return std::unique_ptr<offload::Store>(
+                std::make_unique<offload::MemoryStore>(std::move(places)));
+        };
+        auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
+            .gpu_capacity_bytes = placement.needs.gpu_bytes - gpu_lack * offload::page_bytes,
+            .ram_capacity_bytes = placement.needs.ram_bytes - ram_lack * offload::page_bytes});
+        auto engine = Engine::create(std::move(options), std::move(memory));
+        const bool lacks = gpu_lack + ram_lack > 0;
+        ASSERT_EQ(engine.ok(), !lacks);
+        if (lacks) {
+            EXPECT_EQ(engine.error().code, ErrorCode::does_not_fit);
+            continue;
+        }
+        EXPECT_EQ((*engine)->tier_bytes(Tier::gpu), placement.needs.gpu_bytes);
+        EXPECT_EQ((*engine)->tier_bytes(Tier::ram), placement.needs.ram_bytes);
+        EXPECT_EQ(places_bytes, placement.needs.nvme_bytes);
+    }
+}
+
+// Torch's memory comes from the workspace slot: what it used at most is enough, to the page; with a
+// page less the step is an Error that names the numbers, not a crash.
+TEST_F(Budgets, TorchKeepsToItsWorkspace) {
+    const TinyJob job{.model = tiny_model(tiny_config(false), offload::Dtype::bf16),
+                      .steps = tiny_steps(1, 2)};
+    const TinyPlan plan{.name = "on nvme"};
+    reset_workspace_peak();
+    engine_bits(job, plan);
+    const uint64_t extent_bytes = workspace_peak().extent_bytes;
+    ASSERT_GT(extent_bytes, offload::page_bytes);
+    const uint64_t enough = offload::align_up(extent_bytes, offload::page_bytes);
+    EXPECT_TRUE(TinyRun(job, plan, enough).train(0, 1).ok());
+    const auto status = TinyRun(job, plan, enough - offload::page_bytes).train(0, 1);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(status.error().text(), HasSubstr("layer"));
+}
+
+}  // namespace
+}  // namespace headrace::engine::tests
