@@ -14,8 +14,7 @@ offload::Status run_command(const DoctorCommand& command, const CommandContext& 
     append(rows_of_drives(command.nvme_paths.empty() ? std::vector<std::string>{"."}
                                                      : command.nvme_paths));
     append(rows_of_software(context.environment));
-    context.terminal.print(table_of(rows));
-    return {};
+    return context.terminal.print(table_of(rows));
 }
 
 }  // namespace headrace::engine

@@ -12,10 +12,9 @@ offload::Status run_command(const InitCommand& command, const CommandContext& co
     }
     // A model that is not here yet gets a run file, too.
     const auto model = read_model_shape(command.model, context.environment);
-    context.terminal.print(
+    return context.terminal.print(
         initial_yaml(command.model, command.data,
                      model ? std::optional<int64_t>(model->config.max_positions) : std::nullopt));
-    return {};
 }
 
 }  // namespace headrace::engine

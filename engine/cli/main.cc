@@ -17,16 +17,15 @@ namespace {
 // Does what was asked; the code to leave with.
 int run(const CommandLine& line, const CommandContext& context) {
     if (const Exit* exit = std::get_if<Exit>(&line)) {
-        if (exit->code == 0)
-            context.terminal.print(exit->text);
-        else
+        if (exit->code != 0) {
             context.terminal.fail(exit->text);
-        return exit->code;
+            return exit->code;
+        }
     }
     const offload::Status status = std::visit(
         [&context](const auto& command) -> offload::Status {
             if constexpr (std::is_same_v<std::decay_t<decltype(command)>, Exit>)
-                return {};
+                return context.terminal.print(command.text);
             else
                 return run_command(command, context);
         },
@@ -40,6 +39,7 @@ int run(const CommandLine& line, const CommandContext& context) {
 }  // namespace
 
 int run_program(int argument_count, char** argument_values) {
+    open_standard_streams();
     const CommandLine line =
         parse_command_line({argument_values + 1, argument_values + argument_count});
     const Environment environment = read_environment();

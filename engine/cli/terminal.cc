@@ -1,11 +1,16 @@
 #include "engine/cli/terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <utility>
 
 #include "offload/check.h"
 
@@ -27,6 +32,17 @@ std::string one_line(std::string_view line) {
 }
 
 }  // namespace
+
+void open_standard_streams() {
+    const std::pair<std::FILE*, int> streams[] = {
+        {stdin, STDIN_FILENO}, {stdout, STDOUT_FILENO}, {stderr, STDERR_FILENO}};
+    for (const auto& [stream, number] : streams) {
+        if (::fcntl(number, F_GETFD) >= 0) continue;
+        // The lowest free number is taken, and those below are open by now.
+        CHECK(std::freopen("/dev/null", number == STDIN_FILENO ? "r" : "w", stream) != nullptr);
+        CHECK_EQ(::fileno(stream), number);
+    }
+}
 
 // Loggers of our own, not in spdlog's registry: nothing global, and their end is ours.
 Terminal::Terminal(Color color)
@@ -58,10 +74,13 @@ void Terminal::fail(std::string_view text) {
     faults_->log(spdlog::level::err, text);
 }
 
-void Terminal::print(std::string_view text) {
+offload::Status Terminal::print(std::string_view text) {
     out_->flush();
-    fmt::print("{}", text);
-    std::fflush(stdout);
+    const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+    if (std::fflush(stdout) == 0 && written == text.size()) return {};
+    return offload::Error{offload::ErrorCode::failed,
+                          fmt::format("cannot write {} bytes to the standard output", text.size()),
+                          std::strerror(errno)};
 }
 
 }  // namespace headrace::engine

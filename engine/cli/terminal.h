@@ -6,11 +6,17 @@
 #include <string>
 #include <string_view>
 
+#include "offload/result.h"
+
 namespace spdlog {
 class logger;
 }
 
 namespace headrace::engine {
+
+// A stream that the caller closed becomes /dev/null, before a file of ours could take its number
+// and get our words between its bytes. To be called first of all.
+void open_standard_streams();
 
 class Terminal {
   public:
@@ -23,8 +29,9 @@ class Terminal {
     void say(std::string_view line);   // "17:04:05 step=3/30 loss=..."
     void warn(std::string_view line);  // the same, marked
     void fail(std::string_view text);  // stderr: "headrace: text"; may have several lines
-    // Without time and mark, as a program's output: help, run files. Ends as `text` ends.
-    void print(std::string_view text);
+    // Without time and mark, as a program's output: help, run files. Ends as `text` ends. Error:
+    // not all of it could be written; a run file that is cut off would be another one.
+    offload::Status print(std::string_view text);
 
   private:
     std::unique_ptr<spdlog::logger> out_;

@@ -32,12 +32,15 @@ std::optional<Number> number_in(const std::string& text) {
     return number;
 }
 
-// Far above any use, and low enough that products of three counts cannot overflow.
-constexpr int64_t count_max = 1'000'000'000;
+struct CountRange {
+    int64_t min;
+    int64_t max;
+};
 
-std::optional<int64_t> count_in(const std::string& text, int64_t min) {
+std::optional<int64_t> count_in(const std::string& text, const CountRange& range) {
+    CHECK_LE(range.min, range.max);
     const std::optional<int64_t> count = number_in<int64_t>(text);
-    return count && *count >= min && *count <= count_max ? count : std::nullopt;
+    return count && *count >= range.min && *count <= range.max ? count : std::nullopt;
 }
 
 bool is_auto(const YamlValue& value) {
@@ -85,7 +88,7 @@ Fault read(const TextListField& field, const YamlValue& value, RunConfig& config
 }
 
 Fault read(const CountField& field, const YamlValue& value, RunConfig& config) {
-    const std::optional<int64_t> count = count_in(value.text, field.min);
+    const std::optional<int64_t> count = count_in(value.text, {.min = field.min, .max = count_max});
     if (!count) {
         return must_be(fmt::format("a whole number from {} to {}", field.min, count_max), value);
     }
@@ -110,10 +113,10 @@ Fault read(const OptionalCountField& field, const YamlValue& value, RunConfig& c
         field.of(config) = as_many_as_there_are;
         return {};
     }
-    const std::optional<int64_t> count = count_in(value.text, field.min);
+    const std::optional<int64_t> count = count_in(value.text, {.min = field.min, .max = field.max});
     if (!count) {
         const std::string_view words = field.extra == Extra::all ? ", all or auto" : " or auto";
-        return must_be(fmt::format("a whole number from {} to {}{}", field.min, count_max, words),
+        return must_be(fmt::format("a whole number from {} to {}{}", field.min, field.max, words),
                        value);
     }
     field.of(config) = *count;

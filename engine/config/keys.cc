@@ -19,6 +19,10 @@ constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"
 constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
 constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
 
+// More only wait for each other, and the system refuses to start them at some number.
+constexpr int64_t threads_max = 512;
+
+constexpr auto none = OptionalCountField::Extra::none;
 constexpr auto all = OptionalCountField::Extra::all;
 constexpr auto minus_one = OptionalCountField::Extra::minus_one;
 constexpr auto open_below = RealField::Ends::open_below;
@@ -113,10 +117,10 @@ constexpr Key key_table[] = {
                    { return c.offload.advanced.accumulator_tier; }, off_device}},
     {"offload.advanced.update_threads", "threads of the optimizer update",
      OptionalCountField{[](RunConfig& c) -> auto&
-                            { return c.offload.advanced.update_threads; }, 1}},
+                            { return c.offload.advanced.update_threads; }, 1, none, threads_max}},
     {"offload.advanced.compute_threads", "threads of device host; may change bits",
      OptionalCountField{[](RunConfig& c) -> auto&
-                            { return c.offload.advanced.compute_threads; }, 1}},
+                            { return c.offload.advanced.compute_threads; }, 1, none, threads_max}},
     {"offload.advanced.io_engine", "auto | uring | threads",
      ChoiceField{io_names,
                  [](const RunConfig& c)

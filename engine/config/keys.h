@@ -19,6 +19,9 @@ namespace headrace::engine {
 template <typename T>
 using FieldOf = T& (*)(RunConfig&);
 
+// Far above any use, and low enough that products of three counts cannot overflow.
+inline constexpr int64_t count_max = 1'000'000'000;
+
 struct SwitchField {
     FieldOf<bool> of;
 };
@@ -39,6 +42,7 @@ struct OptionalCountField {  // or `auto`
     FieldOf<std::optional<int64_t>> of;
     int64_t min;
     enum class Extra : uint8_t { none, all, minus_one } extra = Extra::none;  // also allowed
+    int64_t max = count_max;
 };
 struct RealField {
     FieldOf<double> of;

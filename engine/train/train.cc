@@ -150,7 +150,7 @@ class Training {
                 workspace_bytes, compute.workspace_bytes(shape.row_count, shape.column_count));
         }
         const Job job{.config = inputs_.model,
-                      .micro_batch_count_max = config_.gradient_accumulation_steps,
+                      .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
                       .row_count_max = largest.row_count,
                       .column_count_max = largest.column_count,
                       .workspace_bytes = workspace_bytes};

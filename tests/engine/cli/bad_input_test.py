@@ -88,6 +88,11 @@ class BadInputTest(unittest.TestCase):
         self.refused(BAD_DATA, [shard, "bytes", "download"], *self.job(model, self.chat))
 
         model = self.copy_of(self.shards)
+        (model / shard).chmod(0)
+        self.refused(FAILED, [shard, "Permission denied"], *self.job(model, self.chat),
+                     prefix=WITHOUT_RIGHTS)
+
+        model = self.copy_of(self.shards)
         (model / shard).write_bytes(b"\xff" * 64)
         self.refused(BAD_DATA, [shard], *self.job(model, self.chat))
 
@@ -205,6 +210,14 @@ class BadInputTest(unittest.TestCase):
         self.refused(USAGE, [self.folder / "absent.yaml"], "train", self.folder / "absent.yaml")
         self.refused(USAGE, ["learning_rate=1e-5"], "train", self.one, self.chat, "--lr", "1e-5")
         self.refused(USAGE, ["'train'"], "trian", self.one, self.chat)
+
+    def test_a_run_file_that_is_cut_off_is_told(self):
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run(self.program.command("init", self.one, self.chat), stdout=full,
+                                   stderr=subprocess.PIPE, text=True,
+                                   env=self.program.environment)
+        self.assertEqual(ended.returncode, FAILED)
+        self.assertIn("No space left", ended.stderr)
 
     def test_cfg_3_a_missing_field_is_named(self):
         for setting in ("parameters=nvme", "optimizer=nvme", "activations={ram: 50%, nvme: 50%}",

@@ -91,9 +91,9 @@ class EndToEndTest(unittest.TestCase):
         self.addCleanup(running.kill)
         return running
 
-    def train(self, model, data, out, *more):
+    def train(self, model, data, out, *more, **options):
         return self.done("train", model, data, "--nvme", self.nvme, f"output_dir={out}", *SMALL,
-                         *more)
+                         *more, **options)
 
     def check_nothing_on_the_drive(self):
         self.assertEqual(list(self.nvme.iterdir()), [])
@@ -231,6 +231,23 @@ class EndToEndTest(unittest.TestCase):
         self.assertEqual(said, "")
         self.check_metrics(out, 3)
         self.check_nothing_on_the_drive()
+
+    def test_closed_streams_are_not_mistaken_for_files(self):
+        tokens = self.data / "tokens.jsonl"
+        told = self.train(self.tied, tokens, self.folder / "told", "max_steps=3")
+        # Without a shell's help the first file opened would become the standard output.
+        self.train(self.tied, tokens, self.folder / "closed", "max_steps=3",
+                   prefix=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+        rows = self.check_metrics(self.folder / "closed", 3)
+        self.assertEqual(rows[-1]["weights_sha256"], told.fact("sha256"))
+        self.check_nothing_on_the_drive()
+
+    def test_a_step_of_more_micro_batches_than_there_are_takes_all(self):
+        tokens = self.data / "tokens.jsonl"
+        hashes = {self.train(self.tied, tokens, self.folder / "out", "max_steps=2",
+                             f"gradient_accumulation_steps={count}").fact("sha256")
+                  for count in (4, 100000)}
+        self.assertEqual(len(hashes), 1)
 
     def test_models_are_found_in_the_hub_cache(self):
         entry = self.folder / "home" / "hub" / "models--org--tiny"

@@ -113,6 +113,8 @@ TEST(KeysTest, what_a_field_cannot_be_is_said_and_changes_nothing) {
         {"parameters", "{gpu: 110%, ram: -10%}", "must give gpu a share"},
         {"optimizer_states", "int8", "bf16 and int8 states are not supported yet"},
         {"accumulator_tier", "gpu", "must be ram, nvme, or auto"},
+        {"update_threads", "513", "must be a whole number from 1 to 512 or auto"},
+        {"compute_threads", "100000", "must be a whole number from 1 to 512 or auto"},
         {"io_engine", "aio", "must be one of auto, uring, threads"},
     };
     for (const Row& row : rows) {
