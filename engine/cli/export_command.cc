@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "engine/checkpoint/copy_checkpoint.h"
 #include "engine/cli/commands.h"
@@ -9,6 +11,18 @@
 namespace headrace::engine {
 
 using offload::Result;
+
+namespace {
+
+// Whether the last run in this folder wrote its last line.
+bool has_finished(const std::filesystem::path& run) {
+    std::ifstream file(run / "metrics.jsonl");
+    std::string last;
+    for (std::string line; std::getline(file, line);) last = line;
+    return last.find(R"("event":"finished")") != std::string::npos;
+}
+
+}  // namespace
 
 offload::Status run_command(const ExportCommand& command, const CommandContext& context) {
     const std::filesystem::path run = command.run_folder;
@@ -28,6 +42,10 @@ offload::Status run_command(const ExportCommand& command, const CommandContext& 
     if (!model) return model.error();
     const Result<Checkpoint> checkpoint = Checkpoint::open(trained);
     if (!checkpoint) return checkpoint.error();
+    if (!has_finished(run)) {
+        context.terminal.warn("the last run in " + command.run_folder +
+                              " has not come to its end: this is the model of an earlier one");
+    }
     context.terminal.say("exporting " + trained + " to " + command.target_folder);
     return copy_checkpoint(*checkpoint, {.target_folder = command.target_folder,
                                          .layers = layers_of(model->config),

@@ -45,6 +45,11 @@ Error cannot(ErrorCode code, std::string_view verb, const std::string& path, std
 
 // The first line that is not blank, or empty.
 Result<std::string> first_line(const std::string& path) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+        return cannot(ErrorCode::bad_data, "use the data", path,
+                      "it is a folder; name a JSONL file in it");
+    }
     std::ifstream file(path, std::ios::binary);
     if (!file) return cannot(ErrorCode::bad_data, "open the data file", path, std::strerror(errno));
     std::string line;

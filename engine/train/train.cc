@@ -109,6 +109,7 @@ class Training {
         if (!checkpoint) return checkpoint.error();
         const Status known = checkpoint->check_against(placement_.workload.layout.specs);
         if (!known) return known;
+        if (Status status = rehearse_export(); !status) return status;
         if (Status status = make_engine(); !status) return status;
         for (const MicroBatchShape& shape : shapes_) {
             const Status status = engine_->try_shape(shape.row_count, shape.column_count);
@@ -314,12 +315,22 @@ class Training {
 
     // --- the end -------------------------------------------------------------------------------
 
+    Result<CheckpointWriter> make_writer() const {
+        return CheckpointWriter::create({.folder = config_.output_dir + "/" + trained_model_folder,
+                                         .source_folder = inputs_.model_dir,
+                                         .layers = placement_.workload.layout.specs,
+                                         .dtype = config_.dtype});
+    }
+
+    // A folder that cannot take the model would tell so after hours, and the weights be lost. What
+    // is made here goes again.
+    Status rehearse_export() const {
+        const Result<CheckpointWriter> writer = make_writer();
+        return writer ? Status{} : Status(writer.error());
+    }
+
     Status export_model() {
-        auto writer =
-            CheckpointWriter::create({.folder = config_.output_dir + "/" + trained_model_folder,
-                                      .source_folder = inputs_.model_dir,
-                                      .layers = placement_.workload.layout.specs,
-                                      .dtype = config_.dtype});
+        Result<CheckpointWriter> writer = make_writer();
         if (!writer) return writer.error();
         if (Status status = engine_->export_to(*writer); !status) return status;
         return writer->finish();

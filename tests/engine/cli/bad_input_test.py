@@ -180,6 +180,7 @@ class BadInputTest(unittest.TestCase):
             with self.subTest(text):
                 data.write_text(text)
                 self.refused(BAD_DATA, [data, *parts], *self.job(self.one, data))
+        self.refused(BAD_DATA, [self.data, "is a folder"], *self.job(self.one, self.data))
         self.refused(BAD_DATA, [self.folder / "absent.jsonl"],
                      *self.job(self.one, self.folder / "absent.jsonl"))
         data.write_text('{"input_ids": [5]}\n')
@@ -287,6 +288,13 @@ class BadInputTest(unittest.TestCase):
                          *self.job(self.one, self.chat, f"output_dir={folder}"),
                          prefix=WITHOUT_RIGHTS)
         self.assertEqual(list(closed.iterdir()), [])
+
+    def test_a_result_that_would_find_no_place_is_told_before_training(self):
+        (self.out / "model").mkdir(parents=True)
+        (self.out / "model" / "thesis.tex").write_text("")
+        refusal = self.refused(USAGE, [self.out / "model", "thesis.tex"],
+                               *self.job(self.one, self.tokens))
+        self.assertNotIn("step=", refusal.out)
 
     def test_exports_that_cannot_be_written(self):
         self.assertEqual(self.program.run(*self.job(self.one, self.tokens)).code, 0)

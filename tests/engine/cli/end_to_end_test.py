@@ -204,6 +204,12 @@ class EndToEndTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in store.iterdir()), ["data", "map"])
         self.assertEqual(self.done(*job, "max_steps=2").fact("sha256"), *hashes)
         self.check_nothing_on_the_drive()
+        exported = self.folder / "exported"
+        self.assertNotIn("warning", self.done("export", out, exported).out)
+        stopped = self.started(*job, "max_steps=1000000")
+        tiny.wait_for_step(stopped, 1)
+        tiny.end(stopped, signal.SIGTERM)
+        self.assertIn("warning: the last run", self.done("export", out, exported).out)
 
     def test_ctrl_c_ends_after_the_step_and_leaves_no_store(self):
         job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme,
