@@ -4,10 +4,13 @@
 usage: peer.py MODE MODEL_DIR DATA.jsonl SCRATCH_DIR --steps N --micro-batches M --threads T
 
 MODE:
-  pytorch-bf16     everything in memory; weights and both moments in bf16, no master weights
-  pytorch-master   everything in memory; weights and moments in fp32, bf16 autocast
-  deepspeed-cpu    ZeRO-3, parameters and optimizer in memory (fp32 master)
-  deepspeed-nvme   ZeRO-3, parameters and optimizer in files in SCRATCH_DIR (fp32 master)
+  pytorch-bf16         everything in memory; weights and both moments in bf16, no master weights
+  pytorch-master       everything in memory; weights and moments in fp32, bf16 autocast
+  pytorch-fp32         everything in memory; weights, moments and compute in fp32
+  deepspeed-cpu        ZeRO-3, parameters and optimizer in memory (bf16, fp32 master)
+  deepspeed-nvme       ZeRO-3, both in files in SCRATCH_DIR, with its fastest settings
+  deepspeed-nvme-lean  the same, with the settings that take the least memory
+  deepspeed-...-fp32   each of the three in fp32
 DATA.jsonl holds {"input_ids": [...]} lines, one a micro-batch, every token trained. All modes:
 fused or native AdamW, lr 1e-4 constant, clipping at norm 1.0, activations recomputed per layer.
 """
@@ -15,13 +18,14 @@ fused or native AdamW, lr 1e-4 constant, clipping at norm 1.0, activations recom
 import argparse
 import json
 import os
+import socket
 import time
 
 CLIP_NORM = 1.0
 LEARNING_RATE = 1e-4
 
 
-def pytorch_step(model, micro_batches, with_master):
+def pytorch_step(model, micro_batches, autocast):
     """A function that does one optimizer step and returns the mean loss of its micro-batches."""
     import torch
 
@@ -31,7 +35,7 @@ def pytorch_step(model, micro_batches, with_master):
     def step(batch):
         total = 0.0
         for ids in batch:
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=with_master):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
                 loss = model(input_ids=ids, labels=ids).loss
             (loss / micro_batches).backward()
             total += float(loss.detach())
@@ -43,22 +47,25 @@ def pytorch_step(model, micro_batches, with_master):
     return step
 
 
-def deepspeed_config(device, micro_batches, scratch):
-    """The settings that were its fastest on SmolLM2-135M: small sub-groups, many buffers. Fewer
-    than 12 buffers stop its pipelined swapper with an assertion."""
-    optimizer = {"device": device, "buffer_count": 16}
-    parameters = {"device": device, "buffer_count": 12, "buffer_size": 32_000_000}
+def deepspeed_config(device, lean, dtype, largest_tensor, micro_batches, scratch):
+    """Two settings of its swapper. Fastest on SmolLM2-135M: sub-groups of one large tensor, its
+    pipeline, and many buffers (with fewer than 12 the pipeline stops with an assertion). Leanest:
+    no pipeline, and the four buffers that one update needs: weight, gradient and two moments.
+    A buffer holds the largest tensor, which is the embedding."""
+    optimizer = {"device": device, "buffer_count": 4 if lean else 16}
+    parameters = {"device": device, "buffer_count": 5 if lean else 12,
+                  "buffer_size": largest_tensor if lean else max(32_000_000, largest_tensor)}
     if device == "nvme":
-        optimizer |= {"nvme_path": scratch, "pipeline_read": True, "pipeline_write": True}
+        optimizer |= {"nvme_path": scratch, "pipeline_read": not lean, "pipeline_write": not lean}
         parameters |= {"nvme_path": scratch}
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": micro_batches,
-        "bf16": {"enabled": True},
+        "bf16": {"enabled": dtype == "bf16"},
         "gradient_clipping": CLIP_NORM,
         "zero_optimization": {
             "stage": 3,
-            "sub_group_size": 29_000_000,
+            "sub_group_size": max(29_000_000, largest_tensor),
             "stage3_max_live_parameters": 10_000_000,
             "stage3_prefetch_bucket_size": 10_000_000,
             "offload_optimizer": optimizer,
@@ -71,12 +78,15 @@ def deepspeed_config(device, micro_batches, scratch):
     }
 
 
-def deepspeed_step(model, device, micro_batches, scratch):
+def deepspeed_step(model, mode, dtype, micro_batches, scratch):
     import deepspeed
 
+    device, _, lean = mode.removeprefix("deepspeed-").removesuffix("-fp32").partition("-")
+    largest_tensor = max(parameter.numel() for parameter in model.parameters())
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=model.parameters(),
-        config=deepspeed_config(device, micro_batches, scratch))
+        config=deepspeed_config(device, lean == "lean", dtype, largest_tensor, micro_batches,
+                                scratch))
 
     def step(batch):
         total = 0.0
@@ -91,10 +101,12 @@ def deepspeed_step(model, device, micro_batches, scratch):
 
 
 def parse_options():
+    deepspeed = ["deepspeed-cpu", "deepspeed-nvme", "deepspeed-nvme-lean"]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=[
-        "pytorch-bf16", "pytorch-master", "deepspeed-cpu", "deepspeed-nvme"])
+        "pytorch-bf16", "pytorch-master", "pytorch-fp32", *deepspeed,
+        *(f"{mode}-fp32" for mode in deepspeed)])
     for name in ("model", "data", "scratch"):
         parser.add_argument(name)
     for name in ("--steps", "--micro-batches", "--threads"):
@@ -105,7 +117,6 @@ def parse_options():
 def main():
     options = parse_options()
     # One rank, without a launcher; the port is asked of the system, so that two runs may coexist.
-    import socket
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -116,9 +127,10 @@ def main():
     import transformers
 
     torch.set_num_threads(options.threads)
-    with_master = options.mode == "pytorch-master"
+    autocast = options.mode == "pytorch-master"
+    dtype = "fp32" if options.mode.endswith("-fp32") else "bf16"
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        options.model, dtype=torch.float32 if with_master else torch.bfloat16)
+        options.model, dtype=torch.bfloat16 if dtype == "bf16" and not autocast else torch.float32)
     model.gradient_checkpointing_enable()
     model.config.use_cache = False
     model.train()
@@ -127,10 +139,9 @@ def main():
         samples = [torch.tensor([json.loads(line)["input_ids"]]) for line in lines]
     count = options.micro_batches
     if options.mode.startswith("pytorch"):
-        step = pytorch_step(model, count, with_master)
+        step = pytorch_step(model, count, autocast)
     else:
-        device = options.mode.removeprefix("deepspeed-")
-        step = deepspeed_step(model, device, count, options.scratch)
+        step = deepspeed_step(model, options.mode, dtype, count, options.scratch)
 
     for index in range(options.steps):
         first = index * count % len(samples)
