@@ -51,7 +51,7 @@ const TinyPlan resident{.name = "resident",
                         .window = all};
 const TinyPlan in_ram{
     .name = "in ram", .hi = "r", .opt = "r", .stash = "r", .acc = "r", .act = "r"};
-const TinyPlan on_nvme{.name = "on nvme", .part_blocks = 1, .store = TinyStore::uring};
+const TinyPlan on_nvme{.name = "on nvme", .part_blocks = 1};
 
 TinyPlan varied(const TinyPlan& base, std::string name, auto change) {
     TinyPlan plan = base;
@@ -71,6 +71,7 @@ std::vector<TinyPlan> hand_made_plans() {
         p.path_count = 3;
     }));
     plans.push_back(varied(on_nvme, "io_uring, 3 paths, large parts", [](TinyPlan& p) {
+        p.store = TinyStore::uring;
         p.path_count = 3;
         p.part_blocks = 64;
     }));
@@ -105,8 +106,8 @@ std::vector<TinyPlan> hand_made_plans() {
         p.part_blocks = 3;
         p.group = 2;
     }));
-    plans.push_back(varied(on_nvme, "memory store", [](TinyPlan& p) {
-        p.store = TinyStore::memory;
+    plans.push_back(varied(on_nvme, "io_uring, small parts, long rings", [](TinyPlan& p) {
+        p.store = TinyStore::uring;
         p.ring_slots = 6;
     }));
     return plans;
@@ -233,7 +234,7 @@ TEST(Bits, math_9_LateTransfersChangeNothing) {
                       .steps = tiny_steps(2, 2)};
     const RunBits expected = reference_bits(job);
     for (uint64_t seed = 0; seed < seed_count; ++seed) {
-        TinyPlan plan{.name = "late", .part_blocks = 3, .store = TinyStore::late};
+        TinyPlan plan{.name = "late", .part_blocks = 5, .store = TinyStore::late};
         plan.window = 1 + static_cast<uint32_t>(seed % 2);
         plan.ring_slots = 1 + static_cast<uint32_t>(seed % 4);
         plan.late_seed = seed;

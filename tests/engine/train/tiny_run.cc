@@ -37,7 +37,7 @@ class LateStore final : public offload::Store {
           late_(below_, {.seed = plan.late_seed,
                          .failing_transfer = plan.failing_transfer,
                          .held_count_max = 4,
-                         .yield_count_max = 20}) {}
+                         .yield_count_max = 1}) {}
 
     void start(offload::Transfer transfer) override { late_.start(std::move(transfer)); }
     Status flush() override { return late_.flush(); }
