@@ -22,7 +22,7 @@ How the assistant's tokens are found: by the {% generation %} blocks of the chat
 them; else a turn is what rendering it adds to the rendered turns before it, and that is checked on
 the tokens, since some templates render a turn differently once others follow.
 
-Exit codes: 0 done, 2 usage, 4 bad data (the message names file and line). Only `tokenizers` and
+Exit codes: 0 done, 2 usage, 4 bad data (the message names file and line), 130 interrupted. Only `tokenizers` and
 `jinja2` are imported: no torch, and no transformers where the folder has a tokenizer.json.
 """
 
@@ -36,6 +36,7 @@ from pathlib import Path
 
 NOT_TRAINED = -100
 EXIT_BAD_DATA = 4
+EXIT_INTERRUPTED = 130  # as a shell has it: 128 and the number of SIGINT
 KINDS = "messages | prompt + completion | text | input_ids"
 # Left around the body of a {% generation %} block: two characters that Unicode never assigns.
 GENERATION_BEGIN, GENERATION_END = "\ufdd0", "\ufdd1"
@@ -496,6 +497,8 @@ def main():
                  "run scripts/setup, and this script with the environment's python that it names")
     except OSError as error:
         sys.exit(f"prepare_data: {error}")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     print(f"{options.output}: {counts.text(options.max_length)}", file=sys.stderr)
 
 

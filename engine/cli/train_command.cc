@@ -52,6 +52,11 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
     if (!possible) return possible.error();
     Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
     if (!inputs) return inputs.error();
+    if (const int number = context.stop.number(); number != 0) {
+        return offload::Error{offload::ErrorCode::failed,
+                              fmt::format("stopped by signal {} while reading the data", number),
+                              ""};
+    }
     Terminal& terminal = context.terminal;
     for (const std::string& note : inputs->notes) terminal.say(note);
     return train(

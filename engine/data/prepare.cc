@@ -37,6 +37,9 @@ constexpr std::array<const char*, 7> tokenizer_files = {
 // machine.
 constexpr int tool_bad_data = 4;
 
+// What a process that a signal ended leaves with, less the signal's number.
+constexpr int signal_exit = 128;
+
 constexpr size_t hash_chunk_bytes = 1024 * 1024;
 
 Error cannot(ErrorCode code, std::string_view verb, const std::string& path, std::string cause) {
@@ -134,6 +137,26 @@ std::vector<fs::path> make_folders(const fs::path& folder, std::error_code& fail
     return missing;
 }
 
+Error refusal_of(const PrepareOptions& options, const ChildOutcome& child) {
+    CHECK(child.exit_code != 0);
+    const std::string what = fmt::format("cannot prepare '{}' with the tokenizer of '{}'",
+                                         options.data_path, options.model_dir);
+    if (child.exit_code > signal_exit) {
+        return Error{ErrorCode::failed,
+                     fmt::format("{}: stopped by signal {}", what, child.exit_code - signal_exit),
+                     child.output};
+    }
+    if (child.exit_code == tool_bad_data) {
+        return Error{ErrorCode::bad_data, fmt::format("{} (exit code {})", what, child.exit_code),
+                     "\n" + child.output};
+    }
+    return Error{ErrorCode::failed,
+                 fmt::format("{} (exit code {}); ./scripts/setup makes a Python that has what is "
+                             "needed, HEADRACE_PYTHON names another",
+                             what, child.exit_code),
+                 "\n" + child.output};
+}
+
 Status run_tool(const PrepareOptions& options, const std::string& tool, const std::string& target,
                 std::string* messages) {
     const std::string unfinished = fmt::format("{}.{}.tmp", target, ::getpid());
@@ -146,14 +169,7 @@ Status run_tool(const PrepareOptions& options, const std::string& tool, const st
     }
     if (child->exit_code != 0) {
         remove_quietly(unfinished);
-        const bool is_bad_data = child->exit_code == tool_bad_data;
-        return Error{is_bad_data ? ErrorCode::bad_data : ErrorCode::failed,
-                     fmt::format("cannot prepare '{}' with the tokenizer of '{}' (exit code {}){}",
-                                 options.data_path, options.model_dir, child->exit_code,
-                                 is_bad_data ? ""
-                                             : "; ./scripts/setup makes a Python that has what is "
-                                               "needed, HEADRACE_PYTHON names another"),
-                     "\n" + child->output};
+        return refusal_of(options, *child);
     }
     *messages = without_counts(child->output, unfinished);
     std::error_code failure;

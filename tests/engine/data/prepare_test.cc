@@ -99,6 +99,15 @@ TEST_F(PrepareTest, a_python_that_lacks_packages_is_no_fault_of_the_data) {
     EXPECT_THAT(prepared.error().text(), HasSubstr("scripts/setup"));
 }
 
+TEST_F(PrepareTest, a_tool_that_was_stopped_says_so) {
+    set_tool("kill -9 $$");
+    const auto prepared = prepare_data(options());
+    ASSERT_FALSE(prepared.ok());
+    EXPECT_EQ(prepared.error().code, ErrorCode::failed);
+    EXPECT_THAT(prepared.error().text(), HasSubstr("stopped by signal 9"));
+    EXPECT_FALSE(fs::exists(folder_.path("cache/data")));
+}
+
 TEST_F(PrepareTest, a_tool_that_writes_nothing_has_failed) {
     set_tool("exit 0");
     const auto prepared = prepare_data(options());
