@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/train/engine.h"
 #include "tests/engine/train/tiny_run.h"
 
 namespace headrace::engine::tests {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/train/engine.h"
 #include "tests/engine/train/tiny_run.h"
 
 namespace headrace::engine::tests {
