@@ -33,8 +33,8 @@ std::string file_of(const std::vector<std::string>& names, std::string_view dtyp
 
 std::vector<LayerSpec> layers_with(const std::vector<std::string>& names, bool is_tied = false) {
     LayerSpec layer{.name = "embedding", .tensors = {}, .borrowed_layers = {}};
-    for (const std::string& name : names) layer.tensors.push_back({name, {1}, true});
-    LayerSpec head{.name = "head", .tensors = {{"norm", {1}, true}}, .borrowed_layers = {}};
+    for (const std::string& name : names) layer.tensors.push_back({name, {1}});
+    LayerSpec head{.name = "head", .tensors = {{"norm", {1}}}, .borrowed_layers = {}};
     if (is_tied) head.borrowed_layers = {0};
     return {layer, head};
 }

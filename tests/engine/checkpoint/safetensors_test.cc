@@ -173,9 +173,9 @@ TEST(Safetensors, RandomDamageNeverCrashes) {
 
 // SHAPE-1: empty tensors and scalars keep their shapes.
 TEST(Safetensors, shape_1_our_layout_is_valid_and_aligned) {
-    const std::vector<TensorSpec> tensors = {{"odd", {3, 5, 7}, true}, {"empty", {0, 8}, true},
-                                             {"one", {1}, true},       {"page", {64, 64}, true},
-                                             {"scalar", {}, true},     {"big", {128, 4096}, true}};
+    const std::vector<TensorSpec> tensors = {{"odd", {3, 5, 7}}, {"empty", {0, 8}},
+                                             {"one", {1}},       {"page", {64, 64}},
+                                             {"scalar", {}},     {"big", {128, 4096}}};
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
         const SafetensorsLayout layout = lay_out_safetensors(tensors, dtype, {{"format", "pt"}});
         EXPECT_EQ(layout.head.size() % offload::page_bytes, 0u);
@@ -198,7 +198,7 @@ TEST(Safetensors, shape_1_our_layout_is_valid_and_aligned) {
 }
 
 TEST(SafetensorsDeathTest, ANameTwiceIsABug) {
-    const std::vector<TensorSpec> tensors = {{"a", {1}, true}, {"a", {1}, true}};
+    const std::vector<TensorSpec> tensors = {{"a", {1}}, {"a", {1}}};
     EXPECT_DEATH((void)lay_out_safetensors(tensors, Dtype::bf16, {}), "stands twice");
 }
 

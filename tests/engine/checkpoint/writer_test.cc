@@ -26,14 +26,9 @@ using testing::HasSubstr;
 
 // SHAPE-1's shapes beside ordinary ones; the head is tied.
 std::vector<LayerSpec> layers() {
-    return {{"embedding", {{"embed", {64, 32}, true}}, {}},
-            {"block",
-             {{"empty", {0, 8}, true},
-              {"one", {1}, true},
-              {"scalar", {}, true},
-              {"odd", {3, 5, 7}, true}},
-             {}},
-            {"head", {{"norm", {32}, true}}, {0}}};
+    return {{"embedding", {{"embed", {64, 32}}}, {}},
+            {"block", {{"empty", {0, 8}}, {"one", {1}}, {"scalar", {}}, {"odd", {3, 5, 7}}}, {}},
+            {"head", {{"norm", {32}}}, {0}}};
 }
 
 class WriterTest : public testing::Test {
@@ -250,9 +245,8 @@ TEST_F(WriterTest, MisuseIsABug) {
 }
 
 TEST(PlanShards, FillsGreedilyInModelOrder) {
-    const std::vector<LayerSpec> model = {
-        {"a", {{"t0", {10}, true}, {"t1", {10}, true}, {"t2", {100}, true}}, {}},
-        {"b", {{"t3", {5}, true}, {"t4", {15}, true}, {"t5", {1}, true}}, {}}};
+    const std::vector<LayerSpec> model = {{"a", {{"t0", {10}}, {"t1", {10}}, {"t2", {100}}}, {}},
+                                          {"b", {{"t3", {5}}, {"t4", {15}}, {"t5", {1}}}, {}}};
     const std::vector<ShardPlan> shards = plan_shards(model, Dtype::bf16, 40);
     ASSERT_EQ(shards.size(), 4u);
     EXPECT_EQ(shards[0].tensors.size(), 2u);
