@@ -1,6 +1,7 @@
 #include "engine/checkpoint/copy_checkpoint.h"
 
 #include <algorithm>
+#include <string>
 
 #include "engine/checkpoint/writer.h"
 #include "offload/units.h"
@@ -40,6 +41,13 @@ Status copy_checkpoint(const Checkpoint& source, CopyOptions options) {
     std::vector<std::byte> buffer;
     for (const offload::LayerSpec& layer : options.layers) {
         for (const offload::TensorSpec& tensor : layer.tensors) {
+            if (const int number = options.stop_signal ? options.stop_signal() : 0; number != 0) {
+                return offload::Error{offload::ErrorCode::failed,
+                                      "exporting to " + options.target_folder +
+                                          ": stopped by signal " + std::to_string(number) +
+                                          "; nothing was changed",
+                                      ""};
+            }
             const Status status = copy_tensor(source, *writer, tensor, options.dtype, buffer);
             if (!status) return status;
         }

@@ -2,6 +2,7 @@
 // else of the source folder, through a buffer of a few MiB.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
@@ -15,6 +16,8 @@ struct CopyOptions {
     std::string target_folder;
     std::vector<offload::LayerSpec> layers;
     offload::Dtype dtype = offload::Dtype::bf16;  // of the copy
+    // The number of the signal that asks to stop, or 0; asked before each tensor. May be empty.
+    std::function<int()> stop_signal = {};
 };
 
 // Error: what Checkpoint and CheckpointWriter refuse. The target is whole or as it was.

@@ -2,9 +2,10 @@
 // main.cc turns that into an exit code.
 #pragma once
 
+#include <functional>
+
 #include "engine/cli/command_line.h"
 #include "engine/cli/environment.h"
-#include "engine/cli/stop_signal.h"
 #include "engine/cli/terminal.h"
 #include "offload/result.h"
 
@@ -13,7 +14,7 @@ namespace headrace::engine {
 struct CommandContext {
     const Environment& environment;
     Terminal& terminal;
-    const StopSignal& stop;
+    std::function<int()> stop_signal;  // the number of the signal that asks to stop, or 0
 };
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);

@@ -49,7 +49,8 @@ offload::Status run_command(const ExportCommand& command, const CommandContext& 
     context.terminal.say("exporting " + trained + " to " + command.target_folder);
     return copy_checkpoint(*checkpoint, {.target_folder = command.target_folder,
                                          .layers = layers_of(model->config),
-                                         .dtype = loaded->config.dtype});
+                                         .dtype = loaded->config.dtype,
+                                         .stop_signal = context.stop_signal});
 }
 
 }  // namespace headrace::engine

@@ -1,4 +1,5 @@
 // headrace: the command line. The only place that turns an Error into an exit code.
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,7 +33,7 @@ int run(const CommandLine& line, const CommandContext& context) {
         line);
     if (status) return 0;
     context.terminal.fail(status.error().text());
-    if (context.stop.number() != 0) return 128 + context.stop.number();
+    if (context.stop_signal() != 0) return 128 + context.stop_signal();
     return static_cast<int>(status.error().code);
 }
 
@@ -47,10 +48,16 @@ int run_program(int argument_count, char** argument_values) {
     if (std::holds_alternative<TrainCommand>(line)) {
         const offload::Status quiet = reexec_without_spinning(argument_count, argument_values);
         if (!quiet) terminal.warn(quiet.error().text());
-        survive_closed_pipes();
     }
-    const StopSignal stop;
-    return run(line, {.environment = environment, .terminal = terminal, .stop = stop});
+    // What runs for hours and takes something away at its end; the others may die where they are.
+    std::optional<StopSignal> stop;
+    if (std::holds_alternative<TrainCommand>(line) || std::holds_alternative<ExportCommand>(line)) {
+        survive_closed_pipes();
+        stop.emplace();
+    }
+    return run(line, {.environment = environment, .terminal = terminal, .stop_signal = [&stop] {
+                          return stop ? stop->number() : 0;
+                      }});
 }
 
 }  // namespace headrace::engine

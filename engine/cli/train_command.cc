@@ -52,7 +52,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
     if (!possible) return possible.error();
     Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
     if (!inputs) return inputs.error();
-    if (const int number = context.stop.number(); number != 0) {
+    if (const int number = context.stop_signal(); number != 0) {
         return offload::Error{offload::ErrorCode::failed,
                               fmt::format("stopped by signal {} while reading the data", number),
                               ""};
@@ -72,7 +72,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .evaluation = [&](const EvalRecord& record) { terminal.say(eval_line(record)); },
          .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); },
          .begin = [&] { return write_resolved_config(inputs->loaded); },
-         .stop_signal = [&] { return context.stop.number(); }});
+         .stop_signal = context.stop_signal});
 }
 
 }  // namespace headrace::engine

@@ -65,8 +65,8 @@ class Loader {
     void add_override(const std::string& text) {
         const size_t equals = text.find('=');
         if (equals == 0 || equals == std::string::npos || equals + 1 == text.size()) {
-            faults.push_back(
-                fmt::format("{}: '{}' must have the form key=value", command_line, text));
+            faults.push_back(fmt::format("{}: '{}' must have the form key=value; key='' empties it",
+                                         command_line, text));
             return;
         }
         const std::string value_text = text.substr(equals + 1);

@@ -215,8 +215,10 @@ std::vector<Choice> choices_for(const Job& job, const RunConfig& config) {
     return choices;
 }
 
+// A drive without a budget may be filled: its ceiling is no number that anybody gave.
 std::string tier_line(std::string_view name, uint64_t needed, uint64_t given) {
-    return fmt::format("{} {} of {}{}", name, format_bytes(needed), format_bytes(given),
+    return fmt::format("{} {} of {}{}", name, format_bytes(needed),
+                       given > uint64_t{1} << 60 ? "what is free" : format_bytes(given),
                        needed > given ? " (too little)" : "");
 }
 
@@ -328,16 +330,13 @@ std::vector<std::string> describe(const Placement& placement) {
         }
         if (!where.empty()) lines.push_back(fmt::format("{}: {}", name, where));
     }
-    const auto tier = [](std::string_view name, uint64_t needed, uint64_t given) {
-        return fmt::format("{} {} of {}", name, format_bytes(needed),
-                           given > uint64_t{1} << 60 ? "what is free" : format_bytes(given));
-    };
     const Budgets& needs = placement.needs;
     const Budgets& budgets = placement.budgets;
     lines.push_back(fmt::format(
-        "in all: {}, {}{}", tier("gpu", needs.gpu_bytes, budgets.gpu_bytes),
-        tier("ram", needs.ram_bytes, budgets.ram_bytes),
-        needs.nvme_bytes == 0 ? "" : ", " + tier("nvme", needs.nvme_bytes, budgets.nvme_bytes)));
+        "in all: {}, {}{}", tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
+        tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
+        needs.nvme_bytes == 0 ? ""
+                              : ", " + tier_line("nvme", needs.nvme_bytes, budgets.nvme_bytes)));
     lines.push_back(fmt::format(
         "{} parts of at most {}, {} layers in flight, {} of {} micro-batches per pass",
         placement.workload.layout.parts.size(),
