@@ -22,8 +22,9 @@ How the assistant's tokens are found: by the {% generation %} blocks of the chat
 them; else a turn is what rendering it adds to the rendered turns before it, and that is checked on
 the tokens, since some templates render a turn differently once others follow.
 
-Exit codes: 0 done, 2 usage, 4 bad data (the message names file and line), 130 interrupted. Only `tokenizers` and
-`jinja2` are imported: no torch, and no transformers where the folder has a tokenizer.json.
+Exit codes: 0 done, 2 usage, 4 bad data (the message names file and line), 130 interrupted. Only
+`tokenizers` and `jinja2` are imported: no torch, and no transformers where the folder has a
+tokenizer.json.
 """
 
 import argparse
