@@ -65,7 +65,9 @@ def train_in_transformers(samples, steps):
     """Yields (loss, norm before clipping) of each step."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -93,6 +95,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     options = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads spin on shared cores
     samples = read_samples(options.steps * SAMPLES_PER_STEP, options.tokens)
     (ROOT / "runs").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="parity-", dir=ROOT / "runs") as folder:

@@ -235,7 +235,7 @@ TEST(Bits, math_9_LateTransfersChangeNothing) {
                       .steps = tiny_steps(2, 2)};
     const RunBits expected = reference_bits(job);
     for (uint64_t seed = 0; seed < seed_count; ++seed) {
-        TinyPlan plan{.name = "late", .part_blocks = 5, .store = TinyStore::late};
+        TinyPlan plan{.name = "late", .part_blocks = 10, .store = TinyStore::late};
         plan.window = 1 + static_cast<uint32_t>(seed % 2);
         plan.ring_slots = 1 + static_cast<uint32_t>(seed % 4);
         plan.late_seed = seed;
