@@ -103,7 +103,7 @@ def estimated_s(options):
         flops_per_s = max(rate.values()) if one.placement else rate[one.dtype]
         run_s = one.start_s + options.steps * one.overhead * step_flops / flops_per_s
         total_s += options.rounds * min(run_s, options.timeout)
-    say(f"matrix products here: fp32 {rate['fp32'] / 1e9:.0f} GF/s, "
+    say(f"matrix products here: fp32 {rate['fp32'] / 1e9:.1f} GF/s, "
         f"bf16 {rate['bf16'] / 1e9:.1f} GF/s ({options.threads} threads)")
     return total_s
 
