@@ -82,16 +82,14 @@ class Run:
     unfinished_step_s: float | None = None  # and its open step had taken this long, at least
 
 
-def step_records(path):
-    """The whole lines of a log or of metrics.jsonl that record a step."""
-    records = []
+def whole_records(path):
+    """The whole JSON lines of a log or of metrics.jsonl that record a step, or say `ready`: the
+    model is loaded and the first step begins."""
     text = path.read_text(errors="replace") if path.exists() else ""
-    for line in text[:text.rfind("\n") + 1].splitlines():
-        if line.startswith("{"):
-            record = json.loads(line)
-            if "time_ms" in record and "loss" in record:
-                records.append(record)
-    return records
+    records = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()
+               if line.startswith("{")]
+    return [record for record in records
+            if "ready" in record or ("time_ms" in record and "loss" in record)]
 
 
 def run_process(command, log, records_path, environment, timeout_s):
@@ -106,8 +104,8 @@ def run_process(command, log, records_path, environment, timeout_s):
         # wait4 tells the usage, which wait() does not.
         while (waited := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             now = time.monotonic()
-            if len(step_records(records_path)) > count:
-                count, newest = len(step_records(records_path)), now
+            if (seen := len(whole_records(records_path))) > count:
+                count, newest = seen, now
             if now - began > timeout_s and not stopped:
                 stopped = True
                 os.killpg(process.pid, signal.SIGKILL)
@@ -123,12 +121,14 @@ def run_process(command, log, records_path, environment, timeout_s):
     if process.returncode != 0 and not stopped:
         last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
         raise Failed(f"exit code {process.returncode}: {''.join(last)[:160]}")
-    records = step_records(records_path)
+    records = whole_records(records_path)
+    began_steps = count == len(records) > 0
+    records = [record for record in records if "loss" in record]
     run = Run([record["time_ms"] for record in records],
               records[0]["loss"] if records else None, waited[2].ru_maxrss * 1024)
     if stopped:
         run.stopped_after_s = ended - began
-        run.unfinished_step_s = ended - newest if count == len(records) > 0 else None
+        run.unfinished_step_s = ended - newest if began_steps else None
     return run
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training steps of a causal language model on the CPU by a peer; one JSON line per step.
+"""Training steps of a causal language model on the CPU by a peer; one JSON line per step, and
+{"ready": true} before the first.
 
 usage: peer.py MODE MODEL_DIR DATA.jsonl SCRATCH_DIR --steps N --micro-batches M --threads T
 
@@ -143,6 +144,7 @@ def main():
     else:
         step = deepspeed_step(model, options.mode, dtype, count, options.scratch)
 
+    print(json.dumps({"ready": True}), flush=True)
     for index in range(options.steps):
         first = index * count % len(samples)
         began = time.perf_counter()
