@@ -23,8 +23,7 @@ offload::Status serve_block(Block block, const DirectFile& file) {
         if (*progress == Progress::finished) break;
         pause_before_retry(block);
     }
-    file.drop_cache(block.direction, offset_bytes, size_bytes);
-    return {};
+    return file.drop_cache(block.direction, offset_bytes, size_bytes);
 }
 
 }  // namespace

@@ -262,18 +262,23 @@ Status DirectFile::flush() const {
     return {};
 }
 
-void DirectFile::drop_cache(Direction direction, uint64_t offset_bytes, uint64_t size_bytes) const {
-    if (!is_buffered()) return;
-    const auto offset = static_cast<off_t>(offset_bytes);
-    const auto length = static_cast<off_t>(size_bytes);
-    // Advice: a refusal changes what the cache holds, never what the file holds, and fdatasync
-    // reports what could not be written back.
+Status DirectFile::drop_cache(Direction direction, uint64_t offset_bytes,
+                              uint64_t size_bytes) const {
+    if (!is_buffered()) return {};
     if (direction == Direction::write) {
-        static_cast<void>(sync_file_range(
-            descriptor_, offset, length,
-            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
+        // The kernel tells an error of writing back once, and the page it drops next is the only
+        // copy: it must be heard here. What a file system does not know of is no error.
+        const int outcome = sync_range(operations_, descriptor_, offset_bytes, size_bytes);
+        const bool is_lost = outcome == -EIO || outcome == -ENOSPC || outcome == -EDQUOT;
+        if (is_lost) {
+            return io_error(fmt::format("cannot write back {} bytes at offset {} of {}", size_bytes,
+                                        offset_bytes, path_),
+                            path_, -outcome);
+        }
     }
-    static_cast<void>(posix_fadvise(descriptor_, offset, length, POSIX_FADV_DONTNEED));
+    static_cast<void>(posix_fadvise(descriptor_, static_cast<off_t>(offset_bytes),
+                                    static_cast<off_t>(size_bytes), POSIX_FADV_DONTNEED));
+    return {};
 }
 
 }  // namespace headrace::nvme

@@ -66,7 +66,8 @@ class DirectFile {
 
     // A block was read or written: if buffered, its pages are written back and dropped, which
     // bounds what the store holds of the page cache by its blocks in flight. May block on I/O.
-    void drop_cache(offload::Direction direction, uint64_t offset_bytes, uint64_t size_bytes) const;
+    offload::Status drop_cache(offload::Direction direction, uint64_t offset_bytes,
+                               uint64_t size_bytes) const;
 
   private:
     DirectFile(std::string path, int descriptor, CachePolicy policy, FileOperations operations);

@@ -38,6 +38,16 @@ int sync_data(const FileOperations& operations, int descriptor) {
     return fdatasync(descriptor) < 0 ? -errno : 0;
 }
 
+int sync_range(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
+               uint64_t size_bytes) {
+    if (operations.sync_range) return operations.sync_range(descriptor, offset_bytes, size_bytes);
+    constexpr unsigned int whole =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    const int outcome = sync_file_range(descriptor, static_cast<off_t>(offset_bytes),
+                                        static_cast<off_t>(size_bytes), whole);
+    return outcome < 0 ? -errno : 0;
+}
+
 int64_t execute(const FileOperations& operations, const Request& request) {
     CHECK_GE(request.descriptor, 0);
     if (!operations.before_request) return execute_now(request);

@@ -38,6 +38,7 @@ struct FileOperations {
     std::function<int(const std::string& path, int flags, mode_t mode)> open;
     std::function<int(int descriptor, uint64_t size_bytes)> allocate;
     std::function<int(int descriptor)> sync_data;
+    std::function<int(int descriptor, uint64_t offset_bytes, uint64_t size_bytes)> sync_range;
     std::function<std::optional<Fault>(const Request&)> before_request;
     std::function<int()> before_submit;  // < 0: the submission of the ring fails with it
 };
@@ -46,6 +47,9 @@ struct FileOperations {
 int open_file(const FileOperations& operations, const std::string& path, int flags, mode_t mode);
 int allocate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes);
 int sync_data(const FileOperations& operations, int descriptor);
+// Writes the pages of a range back and waits for it.
+int sync_range(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
+               uint64_t size_bytes);
 
 // pread or pwrite, once: the count, which may be short, or a negative errno.
 int64_t execute(const FileOperations& operations, const Request& request);

@@ -301,7 +301,7 @@ void Ring::State::end(BlockQueue& queue, uint32_t slot, Status status) {
     InFlight& flight = slots[slot];
     CHECK(!flight.is_issued);
     if (status.ok()) {
-        file.drop_cache(flight.block.direction, flight.offset_bytes, flight.size_bytes);
+        status = file.drop_cache(flight.block.direction, flight.offset_bytes, flight.size_bytes);
     }
     const Block block = flight.block;
     const uint64_t size_bytes = flight.size_bytes;

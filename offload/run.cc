@@ -41,6 +41,9 @@ class Loop {
                 reap(backend_.wait());
             } else if (failure_) {
                 return *failure_;
+            } else {
+                // Nothing runs and nothing can start: the period must be through.
+                CHECK_EQ(open_.front().complete_count, schedule_.ops.size());
             }
             close_finished();
         }

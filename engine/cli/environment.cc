@@ -19,9 +19,13 @@ std::string variable(const char* name) {
 std::string python_of_setup() {
     std::filesystem::path venv = variable("HEADRACE_VENV");
     if (venv.empty()) {
-        std::filesystem::path cache = variable("XDG_CACHE_HOME");
-        if (cache.empty()) cache = std::filesystem::path(variable("HOME")) / ".cache";
-        venv = cache / "headrace" / "venv";
+        std::filesystem::path cache = variable("HEADRACE_CACHE");
+        if (cache.empty()) {
+            std::filesystem::path all = variable("XDG_CACHE_HOME");
+            if (all.empty()) all = std::filesystem::path(variable("HOME")) / ".cache";
+            cache = all / "headrace";
+        }
+        venv = cache / "venv";
     }
     return (venv / "bin" / "python").string();
 }

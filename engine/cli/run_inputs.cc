@@ -154,6 +154,20 @@ Status check_nvme_paths(const std::vector<std::string>& paths) {
     return nvme::check_paths(needs, "run");
 }
 
+// The model that a run starts from is never written to.
+Status check_apart(const fs::path& output_dir, const fs::path& model_folder) {
+    std::error_code absent;  // a folder that does not exist is no other's
+    for (const fs::path& target : {output_dir, output_dir / "model"}) {
+        if (!fs::equivalent(target, model_folder, absent)) continue;
+        return Error{ErrorCode::usage,
+                     fmt::format("output_dir {} would overwrite the model it trains from ({}); "
+                                 "choose another output_dir",
+                                 output_dir.string(), model_folder.string()),
+                     ""};
+    }
+    return {};
+}
+
 }  // namespace
 
 Status check_run(const RunConfig& config, const Environment& environment) {
@@ -166,6 +180,7 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     if (Status status = check_nvme_paths(config.offload.nvme_paths); !status) return status;
     const Result<ModelShape> model = read_model_shape(config.model, environment);
     if (!model) return model.error();
+    if (Status status = check_apart(config.output_dir, model->folder); !status) return status;
     const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model->config));
     if (Status status = check_room(config.output_dir, result_bytes); !status) return status;
     const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <system_error>
 
 #include "engine/torch/llama.h"
@@ -25,7 +26,11 @@ offload::Status reexec_without_spinning(int argument_count, char** argument_valu
     }
     const bool set = setenv(guard, "1", 1) == 0 && setenv("OMP_WAIT_POLICY", "passive", 1) == 0 &&
                      setenv("GOMP_SPINCOUNT", "0", 1) == 0;
-    if (set) execve("/proc/self/exe", argument_values, environ);
+    // By its own path, so that the process keeps its name.
+    std::error_code unknown;
+    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+    const char* path = unknown ? "/proc/self/exe" : program.c_str();
+    if (set) execve(path, argument_values, environ);
     return offload::Error{
         offload::ErrorCode::failed,
         "starting over with OMP_WAIT_POLICY=passive failed, so torch's threads will spin; set "

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/train/dry_run.h"
+#include "engine/train/places.h"
 #include "offload/find_fault.h"
 #include "offload/serial.h"
 #include "offload/units.h"
@@ -27,21 +28,6 @@ int64_t now_ns() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
-}
-
-// The places of the store, in the order of their numbers in the schedule.
-std::vector<offload::PlaceSpec> places_of(const Schedule& schedule) {
-    std::vector<offload::PlaceSpec> places;
-    std::array<uint32_t, 11> count_of_kind = {};
-    for (const offload::Slot& slot : schedule.slots) {
-        const uint32_t number = count_of_kind[static_cast<size_t>(slot.kind)]++;
-        if (slot.tier != Tier::nvme) continue;
-        CHECK_EQ(slot.offset_bytes, places.size());
-        places.push_back({.name = fmt::format("{} {}", name_of(slot.kind), number),
-                          .size_bytes = slot.size_bytes,
-                          .copy_count = slot.copy_count});
-    }
-    return places;
 }
 
 // Carries out nvme ops too, one at a time.
@@ -90,7 +76,7 @@ Status Engine::take_memory() {
     if (!gpu) return gpu.error();
     const auto ram = memory_->take(Tier::ram, offload::tier_bytes(list, Tier::ram));
     if (!ram) return ram.error();
-    std::vector<offload::PlaceSpec> places = places_of(list);
+    std::vector<offload::PlaceSpec> places = places_of(list.slots);
     if (!places.empty()) {
         CHECK(options_.open_store);
         auto store = options_.open_store(std::move(places), *ram);
@@ -124,7 +110,8 @@ Result<const Schedule*> Engine::schedule_for(uint32_t micro_batch_count, Purpose
     workload.purpose = purpose;
     Result<Schedule> schedule = build(workload, options_.plan);
     if (!schedule) return schedule.error();
-    DCHECK(!find_fault(*schedule).has_value());
+    const offload::Fault fault = find_fault(*schedule);
+    CHECK_TEXT(!fault.has_value(), fault.value_or(""));
     // All lists of one engine must agree on where everything lives.
     if (!schedules_.empty()) CHECK(schedules_.begin()->second.slots == schedule->slots);
     return &schedules_.emplace(key, std::move(*schedule)).first->second;

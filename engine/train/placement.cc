@@ -6,6 +6,8 @@
 #include <array>
 #include <limits>
 
+#include "engine/train/places.h"
+#include "nvme/nvme_store.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -129,15 +131,19 @@ Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t p
     return workload;
 }
 
-Budgets needs_of(const Workload& workload, const Plan& plan) {
+// What the slots take; on nvme with the maps that each path of the store holds beside its places.
+Budgets needs_of(const Workload& workload, const Plan& plan, size_t path_count) {
     const offload::SlotTable table = lay_slots(workload, plan);
     Budgets needs;
     needs.gpu_bytes = table.workspace_offset_bytes + workload.workspace_bytes;
     for (const offload::Slot& slot : table.slots) {
-        if (slot.tier == Tier::nvme) needs.nvme_bytes += slot.size_bytes * slot.copy_count;
         if (slot.tier == Tier::ram) {
             needs.ram_bytes = std::max(needs.ram_bytes, slot.offset_bytes + slot.size_bytes);
         }
+    }
+    const std::vector<offload::PlaceSpec> places = places_of(table.slots);
+    if (!places.empty()) {
+        needs.nvme_bytes = nvme::store_bytes_of(places, std::max<size_t>(1, path_count));
     }
     return needs;
 }
@@ -292,7 +298,7 @@ Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemor
         if (const char* fault = find_fault(workload, plan)) {
             return offload::Error{ErrorCode::usage, "the placement cannot be", fault};
         }
-        const Budgets needs = needs_of(workload, plan);
+        const Budgets needs = needs_of(workload, plan, config.offload.nvme_paths.size());
         const uint64_t missing = shortfall(needs, budgets, memory);
         if (missing == 0) return Placement{workload, std::move(plan), budgets, needs};
         if (missing >= least) continue;

@@ -34,6 +34,9 @@ namespace {
 // Bits may differ between versions of this number and of nothing else in the engine's code.
 constexpr int numerics_version = 1;
 
+// Of the folder's name in the store's name, which has a limit of its own.
+constexpr size_t store_name_length_max = 40;
+
 BatchOptions train_batches(const RunConfig& config) {
     return {.row_count = config.per_device_train_batch_size,
             .micro_batches_per_step = config.gradient_accumulation_steps,
@@ -59,9 +62,9 @@ int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
 
 // Of the store: the same for every run of one output_dir, another for every other.
 std::string run_name_of(const RunConfig& config) {
-    const std::filesystem::path folder =
-        std::filesystem::absolute(config.output_dir).lexically_normal();
-    std::string name = folder.filename();
+    std::filesystem::path folder = std::filesystem::absolute(config.output_dir).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // "runs/a/" is "runs/a"
+    std::string name = folder.filename().string().substr(0, store_name_length_max);
     std::ranges::replace_if(
         name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-'; }, '_');
     const std::string path = folder.string();
@@ -109,8 +112,8 @@ class Training {
         if (!checkpoint) return checkpoint.error();
         const Status known = checkpoint->check_against(placement_.workload.layout.specs);
         if (!known) return known;
-        if (Status status = rehearse_export(); !status) return status;
         if (Status status = make_engine(); !status) return status;
+        if (Status status = make_writer(); !status) return status;
         for (const MicroBatchShape& shape : shapes_) {
             const Status status = engine_->try_shape(shape.row_count, shape.column_count);
             if (!status) return status;
@@ -259,7 +262,7 @@ class Training {
         if (record.step % config_.logging_steps == 0 || record.is_skipped) {
             reporter_.step(record, config_.gradient_accumulation_steps);
         }
-        if (Status status = metrics_->append(record); !status) return status;
+        log(metrics_->append(record));
         if (Status status = count_skips(outcome); !status) return status;
         if (record.step == record.step_count) return {};
         return stop_if_asked(fmt::format("after step {} of {}", record.step, record.step_count));
@@ -310,30 +313,35 @@ class Training {
                                 .time_ms = time.count()};
         reporter_.evaluation(record);
         moved_ = nvme_bytes();  // evaluation's transfers are not the next step's
-        return metrics_->append(record);
+        log(metrics_->append(record));
+        return {};
     }
 
     // --- the end -------------------------------------------------------------------------------
 
-    Result<CheckpointWriter> make_writer() const {
-        return CheckpointWriter::create({.folder = config_.output_dir + "/" + trained_model_folder,
-                                         .source_folder = inputs_.model_dir,
-                                         .layers = placement_.workload.layout.specs,
-                                         .dtype = config_.dtype});
-    }
-
-    // A folder that cannot take the model would tell so after hours, and the weights be lost. What
-    // is made here goes again.
-    Status rehearse_export() const {
-        const Result<CheckpointWriter> writer = make_writer();
-        return writer ? Status{} : Status(writer.error());
+    // Taken before the first step, once the store has its space: a folder or a drive that cannot
+    // take the model would tell so after hours, and the weights be lost.
+    Status make_writer() {
+        auto writer =
+            CheckpointWriter::create({.folder = config_.output_dir + "/" + trained_model_folder,
+                                      .source_folder = inputs_.model_dir,
+                                      .layers = placement_.workload.layout.specs,
+                                      .dtype = config_.dtype});
+        if (!writer) return writer.error();
+        writer_ = std::make_unique<CheckpointWriter>(std::move(*writer));
+        return {};
     }
 
     Status export_model() {
-        Result<CheckpointWriter> writer = make_writer();
-        if (!writer) return writer.error();
-        if (Status status = engine_->export_to(*writer); !status) return status;
-        return writer->finish();
+        if (Status status = engine_->export_to(*writer_); !status) return status;
+        return writer_->finish();
+    }
+
+    // A line that cannot be written (a full drive) must not cost the run its weights.
+    void log(const Status& appended) {
+        if (appended || is_log_lost_) return;
+        is_log_lost_ = true;
+        reporter_.warn(appended.error().text() + "; the run goes on");
     }
 
     struct NvmeBytes {
@@ -383,7 +391,8 @@ class Training {
                  static_cast<double>(engine_->lane_times()[lane]) * 1e-6});
         }
         reporter_.finished(metrics);
-        return metrics_->append(metrics);
+        log(metrics_->append(metrics));
+        return {};
     }
 
     const TrainInputs& inputs_;
@@ -397,7 +406,9 @@ class Training {
     ResidentMemory baseline_;  // the program and torch, before the first slot
     std::unique_ptr<Engine> engine_;
     const nvme::NvmeStore* nvme_store_ = nullptr;  // the engine's
+    std::unique_ptr<CheckpointWriter> writer_;
     std::unique_ptr<MetricsFile> metrics_;
+    bool is_log_lost_ = false;
     NvmeBytes moved_;  // up to the last report
     Sha256 history_;   // losses and norms of all steps
     int64_t skipped_in_a_row_ = 0;

@@ -246,6 +246,28 @@ TEST(NvmeStore, nvme_5_einval_falls_back_with_one_warning) {
     }
 }
 
+// Without O_DIRECT the drive's refusal comes when pages are written back: the write must fail then.
+TEST(NvmeStore, nvme_5_an_error_of_writing_back_fails_the_write) {
+    for (const IoEngine engine : engines()) {
+        TempFolder folder;
+        StoreOptions options = store_of({folder.path()}, 2, mib);
+        options.engine = engine;
+        options.operations.open = [](const std::string& path, int flags, mode_t mode) {
+            if ((flags & O_DIRECT) != 0) return -EINVAL;
+            const int descriptor = ::open(path.c_str(), flags, mode);
+            return descriptor < 0 ? -errno : descriptor;
+        };
+        options.operations.sync_range = [](int, uint64_t, uint64_t) { return -EIO; };
+        auto store = open_store(options);
+        ASSERT_TRUE(store.ok()) << store.error().text();
+        PageBuffer bytes(mib);
+        const offload::Status status =
+            transfer_and_wait(**store, Direction::write, 0, bytes.span());
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.error().text().find("write back"), std::string::npos);
+    }
+}
+
 // Pages of the data file that the page cache holds.
 uint64_t cached_bytes(const std::string& path, uint64_t size_bytes) {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -12,7 +12,9 @@
 
 #include "engine/torch/workspace.h"
 #include "engine/train/placement.h"
+#include "engine/train/places.h"
 #include "kernels/host/slab.h"
+#include "nvme/nvme_store.h"
 #include "offload/memory_store.h"
 #include "offload/units.h"
 #include "tests/engine/train/tiny_run.h"
@@ -64,7 +66,9 @@ void expect_inside(const Placement& placement) {
     const offload::Schedule list = build(placement.workload, placement.plan).value();
     EXPECT_EQ(offload::tier_bytes(list, Tier::gpu), placement.needs.gpu_bytes);
     EXPECT_EQ(offload::tier_bytes(list, Tier::ram), placement.needs.ram_bytes);
-    EXPECT_EQ(offload::tier_bytes(list, Tier::nvme), placement.needs.nvme_bytes);
+    const std::vector<offload::PlaceSpec> places = places_of(list.slots);
+    const uint64_t store_bytes = places.empty() ? 0 : nvme::store_bytes_of(places, 1);
+    EXPECT_EQ(store_bytes, placement.needs.nvme_bytes);
 }
 
 // "... gpu_budget=12MiB ..." -> 12 MiB; what is not proposed stays.
@@ -190,7 +194,7 @@ TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
         options.open_store =
             [&](std::vector<offload::PlaceSpec> places,
                 std::span<std::byte>) -> offload::Result<std::unique_ptr<offload::Store>> {
-            for (const auto& place : places) places_bytes += place.size_bytes * place.copy_count;
+            places_bytes = nvme::store_bytes_of(places, 1);
             return std::unique_ptr<offload::Store>(
                 std::make_unique<offload::MemoryStore>(std::move(places)));
         };
