@@ -101,7 +101,7 @@ def memory_lines(run):
     gradients = facts.get("gradient_bytes", weights)  # in the dtype of the weights
     lines = ["", "Where the bytes lived", ""]
     for tier, meaning in (("gpu", "the device's memory (pretended by this machine's)"),
-                          ("ram", "pinned memory"), ("nvme", "the drive")):
+                          ("ram", "memory, buffers of the drives included"), ("nvme", "the drive")):
         if f"{tier}_bytes" in facts:
             lines.append(f"  {tier:<5}{size_text(facts[f'{tier}_bytes']):>12}  {meaning}")
     lines += ["", f"  weights {size_text(weights)}, gradients {size_text(gradients)}, optimizer "

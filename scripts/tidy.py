@@ -80,11 +80,10 @@ SOURCES = tuple(ARROWS)
 BARE_NAME = re.compile(
     r"\b(?:u?int\d*_t|size_t|int|unsigned|long|double|float)\s+"
     r"(size|len|length|n|sz|offset|timeout|latency|duration|bandwidth)\s*(?=[,;)={])")
-# Paths of one machine, and documents that are not in the project. Written so that this file, which
-# is looked at as well, does not contain what it looks for.
+# Paths of one machine. Written so that this file, which is looked at as well, does not contain what
+# it looks for.
 FOREIGN = re.compile(
-    r"(?<![\w.])/(?:wor[k]|roo[t]|hom[e]/\w|tm[p]/(?:build|brief))(?=[/\s\"'`),.-]|$)"
-    r"|share[d]/(?:fact|DESIG|STYL|CASE|peer)|\b(?:DESIG[N]|STYL[E]|CASE[S])\.md")
+    r"(?<![\w.])/(?:wor[k]|roo[t]|hom[e]/\w|tm[p]/build)(?=[/\s\"'`),.-]|$)")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
 PATH_IN_TEXT = re.compile(
     r"(?<![\w/.~$}-])(?:\./)?((?:offload|nvme|cpu_adam|kernels|engine|configs|tests|scripts|\.ci)/"

@@ -1,6 +1,6 @@
 // Ctrl-C, and what a scheduler sends before it kills: the first SIGINT or SIGTERM is remembered, so
 // that a run ends after its step and takes its store away, and an export takes away its half; the
-// second one ends the process at once. Handlers belong to the process, so there can be one
+// second of the same kind ends the process at once. Handlers belong to the process, so there can be one
 // StopSignal at a time.
 #pragma once
 

@@ -85,7 +85,7 @@ constexpr Key key_table[] = {
      OptionalCountField{[](RunConfig& c) -> auto& { return c.eval_steps; }, 1}},
     {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
-    {"offload.ram_budget", "ceiling of pinned memory",
+    {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.ram_budget_bytes; }, 1}},
     {"offload.nvme_budget", "ceiling of the bytes on the drives",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; }, 1}},

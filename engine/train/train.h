@@ -32,7 +32,8 @@ struct TrainReporter {
     std::function<void(const EvalRecord&)> evaluation;
     std::function<void(const std::vector<Metric>&)> finished;
     // Once, when everything is taken and loaded, just before output_dir is written to for the first
-    // time: a run that is refused leaves there what it found. An Error ends the run.
+    // time: a run that is refused leaves there what it found, and prepared data in output_dir/data,
+    // which the next run finds. An Error ends the run.
     std::function<offload::Status()> begin;
     // The number of the signal that asks the run to stop, or 0. Asked after every step.
     std::function<int()> stop_signal;
