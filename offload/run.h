@@ -68,15 +68,11 @@ class Backend {
     virtual Status close(const Period& period) = 0;
 };
 
+// When one op ran. Ops whose guard was false have none.
 struct Span {
     Ticket ticket;
     int64_t start_ns = 0;
     int64_t end_ns = 0;
-};
-
-// What ran when. Ops whose guard was false do not appear.
-struct Timeline {
-    std::vector<Span> spans;
 };
 
 struct RunOptions {

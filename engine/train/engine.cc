@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "engine/train/clock.h"
 #include "engine/train/dry_run.h"
 #include "engine/train/places.h"
 #include "offload/find_fault.h"
@@ -23,12 +23,6 @@ using offload::Tier;
 using offload::Verdict;
 
 namespace {
-
-int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 // Carries out nvme ops too, one at a time.
 Result<Verdict> execute_serially(Executor& executor, offload::Store* store,

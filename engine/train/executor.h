@@ -56,8 +56,6 @@ class Executor {
     // The bytes of a gpu or ram slot.
     std::span<std::byte> bytes_of_slot(offload::SlotId slot) const;
 
-    int64_t update_count() const { return update_count_; }
-
   private:
     using Op = offload::Op;
     std::span<std::byte> value_bytes(const offload::Access& access, int64_t period) const;

@@ -1,7 +1,8 @@
 #include "engine/train/host_backend.h"
 
-#include <chrono>
 #include <utility>
+
+#include "engine/train/clock.h"
 
 namespace headrace::engine {
 
@@ -18,12 +19,6 @@ constexpr int nvme_depth = 8;
 
 constexpr bool is_nvme(LaneKind kind) {
     return kind == LaneKind::nvme_read || kind == LaneKind::nvme_write;
-}
-
-int64_t now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
 }
 
 }  // namespace
