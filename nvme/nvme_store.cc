@@ -17,6 +17,7 @@
 namespace headrace::nvme {
 
 using offload::Direction;
+using offload::Done;
 using offload::Error;
 using offload::ErrorCode;
 using offload::format_bytes;
@@ -160,6 +161,7 @@ void NvmeStore::start_threads(const StoreOptions& options) {
             placement_, path, depth, [this](ActiveTransfer& active) { finish(active); }));
     }
     for (size_t path = 0; path < folders_.size(); path++) {
+        chores_.push_back(std::make_unique<Chores>());
         BlockQueue& queue = *queues_[path];
         if (!rings_.empty()) {
             threads_.emplace_back([&ring = *rings_[path], &queue] { ring.serve(queue); });
@@ -180,6 +182,7 @@ NvmeStore::~NvmeStore() {
         is_closing_ = true;
         changed_.notify_all();
     }
+    chores_.clear();
     for (const auto& queue : queues_) queue->close();
     threads_.clear();
     CHECK_EQ(in_flight_count_, 0u);
@@ -295,20 +298,18 @@ void NvmeStore::serve_zeros() {
     }
 }
 
-Status NvmeStore::flush() {
-    std::vector<Status> outcomes(folders_.size());
-    {
-        std::vector<std::jthread> helpers;
-        for (size_t path = 1; path < folders_.size(); path++) {
-            helpers.emplace_back(
-                [this, path, &outcomes] { outcomes[path] = folders_[path]->data.flush(); });
-        }
-        outcomes[0] = folders_[0]->data.flush();
-    }
-    for (Status& outcome : outcomes) {
-        if (!outcome.ok()) return outcome;
-    }
-    return {};
+void NvmeStore::sync(uint32_t path, Done done) {
+    CHECK_LT(path, folders_.size());
+    chores_[path]->add(
+        [this, path, done = std::move(done)] { done(folders_[path]->data.flush()); });
+}
+
+void NvmeStore::record(const offload::CommitRecord&, Done done) {
+    chores_[0]->add([done = std::move(done)] { done({}); });
+}
+
+void NvmeStore::seal(Done done) {
+    chores_[0]->add([this, done = std::move(done)] { done(folders_[0]->map.flush()); });
 }
 
 uint64_t NvmeStore::bytes_on(size_t path) const {

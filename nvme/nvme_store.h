@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "nvme/block_queue.h"
+#include "nvme/chores.h"
 #include "nvme/file_operations.h"
 #include "nvme/placement.h"
 #include "nvme/ring.h"
@@ -61,14 +62,16 @@ class NvmeStore final : public offload::Store {
     ~NvmeStore() override;  // waits until everything in flight is done; keeps the files
 
     void start(offload::Transfer transfer) override;
-    offload::Status flush() override;
+    void sync(uint32_t path, offload::Done done) override;
+    void record(const offload::CommitRecord& record, offload::Done done) override;
+    void seal(offload::Done done) override;
+    uint32_t path_count() const override { return static_cast<uint32_t>(folders_.size()); }
     const std::vector<offload::PlaceSpec>& places() const override { return places_; }
 
     // What is done without, for people. Fixed since open_store.
     const std::vector<std::string>& notes() const { return notes_; }
     std::string_view engine_name() const { return rings_.empty() ? "threads" : "io_uring"; }
 
-    size_t path_count() const { return folders_.size(); }
     uint64_t bytes_on(size_t path) const;          // reserved for places there
     bool is_buffered(size_t path) const;           // not O_DIRECT
     PathStatistics statistics(size_t path) const;  // since it was opened
@@ -111,7 +114,8 @@ class NvmeStore final : public offload::Store {
     uint64_t in_flight_count_ = 0;
     bool is_closing_ = false;
 
-    std::vector<std::jthread> threads_;  // last: joined first
+    std::vector<std::jthread> threads_;
+    std::vector<std::unique_ptr<Chores>> chores_;  // per path
 };
 
 offload::Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options);

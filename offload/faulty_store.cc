@@ -24,12 +24,7 @@ FaultyStore::~FaultyStore() {
 void FaultyStore::start(Transfer transfer) {
     CHECK_LT(transfer.place, below_.places().size());
     CHECK(transfer.done != nullptr);
-    uint64_t number = 0;
-    {
-        std::lock_guard lock(mutex_);
-        number = started_count_++;
-        in_flight_count_++;
-    }
+    const uint64_t number = begin(started_count_);
     if (number == faults_.failing_transfer) {
         const PlaceSpec& place = below_.places()[transfer.place];
         const char* verb = transfer.direction == Direction::read ? "read" : "write";
@@ -42,12 +37,25 @@ void FaultyStore::start(Transfer transfer) {
     below_.start({.direction = transfer.direction,
                   .place = transfer.place,
                   .memory = transfer.memory,
-                  .done = [this, done = std::move(transfer.done)](Status outcome) mutable {
-                      hold(std::move(done), std::move(outcome));
-                  }});
+                  .done = held(std::move(transfer.done)),
+                  .sum = transfer.sum});
 }
 
-void FaultyStore::hold(std::function<void(Status)> done, Status outcome) {
+// One more in flight; its number.
+uint64_t FaultyStore::begin(uint64_t& count) {
+    std::lock_guard lock(mutex_);
+    in_flight_count_++;
+    return count++;
+}
+
+// What hands an outcome to `done` later.
+Done FaultyStore::held(Done done) {
+    return [this, done = std::move(done)](Status outcome) mutable {
+        hold(std::move(done), std::move(outcome));
+    };
+}
+
+void FaultyStore::hold(Done done, Status outcome) {
     std::lock_guard lock(mutex_);
     held_.push_back({.done = std::move(done), .outcome = std::move(outcome)});
     changed_.notify_all();
@@ -77,15 +85,21 @@ void FaultyStore::deliver() {
     }
 }
 
-Status FaultyStore::flush() {
-    uint64_t number = 0;
-    {
-        std::lock_guard lock(mutex_);
-        number = flush_count_++;
-    }
-    if (number != faults_.failing_flush) return below_.flush();
-    return Error{ErrorCode::failed, "cannot make the store durable",
-                 "injected fault of flush " + std::to_string(number)};
+void FaultyStore::sync(uint32_t path, Done done) {
+    CHECK_LT(path, path_count());
+    if (begin(sync_count_) != faults_.failing_sync) return below_.sync(path, held(std::move(done)));
+    hold(std::move(done), Error{ErrorCode::failed, "cannot make the store durable",
+                                "injected fault of sync " + std::to_string(faults_.failing_sync)});
+}
+
+void FaultyStore::record(const CommitRecord& record, Done done) {
+    begin(commit_count_);
+    below_.record(record, held(std::move(done)));
+}
+
+void FaultyStore::seal(Done done) {
+    begin(commit_count_);
+    below_.seal(held(std::move(done)));
 }
 
 uint64_t FaultyStore::started_count() const {

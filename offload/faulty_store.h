@@ -1,4 +1,4 @@
-// FaultyStore: wraps a Store and makes its days bad, from a seed: chosen transfers fail, a flush
+// FaultyStore: wraps a Store and makes its days bad, from a seed: chosen transfers fail, a sync
 // fails, and completions arrive late and out of order. Nothing is corrupted silently: a transfer
 // that fails never reaches the wrapped store, so the place keeps its truth. For tests of whoever
 // drives a store. `done` is called on this object's own thread. No clock: a delay is a random
@@ -21,7 +21,7 @@ struct Faults {
     static constexpr uint64_t never = std::numeric_limits<uint64_t>::max();
     uint64_t seed = 0;
     uint64_t failing_transfer = never;  // counted from 0 in the order of start()
-    uint64_t failing_flush = never;     // counted from 0
+    uint64_t failing_sync = never;      // counted from 0
     uint32_t held_count_max = 0;        // completions that may be overtaken at a time; 0: in order
     uint32_t yield_count_max = 0;       // before each completion
 };
@@ -33,17 +33,22 @@ class FaultyStore final : public Store {
     ~FaultyStore() override;  // waits until everything started is done
 
     void start(Transfer transfer) override;
-    Status flush() override;
+    void sync(uint32_t path, Done done) override;
+    void record(const CommitRecord& record, Done done) override;
+    void seal(Done done) override;
+    uint32_t path_count() const override { return below_.path_count(); }
     const std::vector<PlaceSpec>& places() const override { return below_.places(); }
 
     uint64_t started_count() const;
 
   private:
     struct Completion {
-        std::function<void(Status)> done;
+        Done done;
         Status outcome;
     };
-    void hold(std::function<void(Status)> done, Status outcome);
+    uint64_t begin(uint64_t& count);
+    Done held(Done done);
+    void hold(Done done, Status outcome);
     void deliver();
 
     Store& below_;
@@ -52,7 +57,8 @@ class FaultyStore final : public Store {
     std::condition_variable changed_;
     std::vector<Completion> held_;  // oldest first
     uint64_t started_count_ = 0;
-    uint64_t flush_count_ = 0;
+    uint64_t sync_count_ = 0;
+    uint64_t commit_count_ = 0;  // records and seals
     uint64_t in_flight_count_ = 0;
     bool is_closing_ = false;
     std::mt19937_64 random_;  // of the delivering thread

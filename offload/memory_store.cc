@@ -19,7 +19,11 @@ void MemoryStore::start(Transfer transfer) {
         std::vector<std::byte>& truth = bytes_[transfer.place];
         if (transfer.direction == Direction::write) {
             // A new copy starts as zeros; the only copy keeps what the write does not reach.
-            if (places_[transfer.place].copy_count == 2) truth.clear();
+            if (places_[transfer.place].copy_count == 2) {
+                CHECK(!recorded_.has_value());  // the commit that releases the spare is not made
+                is_synced_ = false;
+                truth.clear();
+            }
             truth.resize(places_[transfer.place].size_bytes);
             std::ranges::copy(transfer.memory, truth.begin());
         } else if (truth.empty()) {
@@ -29,6 +33,39 @@ void MemoryStore::start(Transfer transfer) {
         }
     }
     transfer.done({});
+}
+
+void MemoryStore::sync(uint32_t path, Done done) {
+    CHECK_EQ(path, 0u);
+    {
+        std::lock_guard lock(mutex_);
+        is_synced_ = true;
+    }
+    done({});
+}
+
+void MemoryStore::record(const CommitRecord& record, Done done) {
+    {
+        std::lock_guard lock(mutex_);
+        CHECK(is_synced_);
+        CHECK(!recorded_.has_value());
+        recorded_ = record;
+    }
+    done({});
+}
+
+void MemoryStore::seal(Done done) {
+    {
+        std::lock_guard lock(mutex_);
+        CHECK(recorded_.has_value());
+        committed_ = std::exchange(recorded_, std::nullopt);
+    }
+    done({});
+}
+
+std::optional<CommitRecord> MemoryStore::newest_commit() const {
+    std::lock_guard lock(mutex_);
+    return committed_;
 }
 
 }  // namespace headrace::offload

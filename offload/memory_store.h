@@ -1,8 +1,10 @@
-// MemoryStore: the in-memory twin of a Store. start() copies and calls `done` before it returns.
-// For tests and for resident runs of the schedule's tests; any thread may call it.
+// MemoryStore: the in-memory twin of a Store, with one path. Everything is done, and `done` called,
+// before a call returns. It CHECKs the order of a commit's moves. For tests; any thread may call
+// it.
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "offload/store.h"
@@ -14,13 +16,21 @@ class MemoryStore final : public Store {
     explicit MemoryStore(std::vector<PlaceSpec> places);
 
     void start(Transfer transfer) override;
-    Status flush() override { return {}; }
+    void sync(uint32_t path, Done done) override;
+    void record(const CommitRecord& record, Done done) override;
+    void seal(Done done) override;
+    uint32_t path_count() const override { return 1; }
     const std::vector<PlaceSpec>& places() const override { return places_; }
+
+    std::optional<CommitRecord> newest_commit() const;
 
   private:
     const std::vector<PlaceSpec> places_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::vector<std::vector<std::byte>> bytes_;  // empty: never written
+    bool is_synced_ = true;                      // no two-copy place was written since
+    std::optional<CommitRecord> recorded_;       // and not sealed yet
+    std::optional<CommitRecord> committed_;
 };
 
 }  // namespace headrace::offload

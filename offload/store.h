@@ -10,15 +10,23 @@
 // overlap in time: the schedule's edges see to it. Different places may be in flight together, in
 // any number: the store bounds its own queues.
 //
-// Threads: start() may be called from any thread, also from inside a `done`; it does not block on
-// I/O. `done` is called exactly once, on a thread of the store (MemoryStore: inside start()), and
-// must not block. The memory of a transfer belongs to the store until then.
+// A *commit* is the moment a step becomes the truth: what it names is found again after any crash.
+// It is made in three moves, each of which the caller starts when the one before is done: sync of
+// every path (what was written is durable), record (one record says where the truth of every
+// two-copy place lies), seal (the record is durable). Two commits are kept, k and k-1: a write to a
+// two-copy place goes over what k-1 names, so the caller starts none between the first sync of a
+// commit and its seal. One-copy places are scratch: no commit speaks of them.
+//
+// Threads: all that take a `done` may be called from any thread, also from inside a `done`; they do
+// not block on I/O. `done` is called exactly once, on a thread of the store (MemoryStore: before
+// the call returns), and must not block. The memory of a transfer belongs to the store until then.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,13 +46,31 @@ struct PlaceSpec {
 
 enum class Direction : uint8_t { read, write };
 
+using Done = std::function<void(Status)>;
+
 struct Transfer {
     Direction direction = Direction::read;
     PlaceId place = 0;
     // Source or target; page-aligned, a multiple of page_bytes, at most the place's size.
     std::span<std::byte> memory;
-    std::function<void(Status)> done;
+    Done done{};
+    // Writes of two-copy places: page_sum of the memory, where the caller made it while the bytes
+    // were in cache; the store makes it otherwise.
+    std::optional<uint64_t> sum{};
 };
+
+// What a commit says of the run, besides where the truth of every place lies.
+struct CommitRecord {
+    uint64_t attempts = 0;      // steps tried: the position in the data
+    uint64_t updates = 0;       // steps applied: Adam's step and the learning rate's
+    double gradient_scale = 1;  // 1 without a scaler
+    uint64_t scale_steps = 0;   // steps since the scale last changed
+    std::string numerics{};     // what may change a bit; at most numerics_bytes_max
+    std::string payload{};      // the engine's own; at most payload_bytes_max
+    bool operator==(const CommitRecord&) const = default;
+};
+inline constexpr size_t numerics_bytes_max = 1024;
+inline constexpr size_t payload_bytes_max = 2048;
 
 class Store {
   public:
@@ -54,8 +80,14 @@ class Store {
     // is a bug (CHECK).
     virtual void start(Transfer transfer) = 0;
 
-    // Makes every write that is complete durable (fdatasync of every path). Blocks.
-    virtual Status flush() = 0;
+    // Makes every write that is complete durable on one path.
+    virtual void sync(uint32_t path, Done done) = 0;
+    // Writes the next commit's record over the older of the two. Not durable yet.
+    virtual void record(const CommitRecord& record, Done done) = 0;
+    // Makes the record durable: the commit is made.
+    virtual void seal(Done done) = 0;
+
+    virtual uint32_t path_count() const = 0;
 
     // The places, in the order of their ids.
     virtual const std::vector<PlaceSpec>& places() const = 0;
@@ -64,5 +96,11 @@ class Store {
 // One transfer, waited for. Not from inside a `done`.
 Status transfer_and_wait(Store& store, Direction direction, PlaceId place,
                          std::span<std::byte> memory);
+
+// Every path, one after the other.
+Status sync_and_wait(Store& store);
+
+// All of a commit, one move after the other. Nothing is in flight.
+Status commit_and_wait(Store& store, const CommitRecord& record);
 
 }  // namespace headrace::offload

@@ -49,7 +49,7 @@ void expect_round_trip(NvmeStore& store) {
     source.fill_random(1);
     const Status written = write_place(store, 0, source.span());
     ASSERT_TRUE(written.ok()) << written.error().text();
-    ASSERT_TRUE(store.flush().ok());
+    ASSERT_TRUE(sync_and_wait(store).ok());
     const Status read = read_place(store, 0, target.span());
     ASSERT_TRUE(read.ok()) << read.error().text();
     EXPECT_TRUE(source == target);
@@ -378,7 +378,7 @@ TEST(NvmeStore, nvme_9_nothing_before_the_expected_end_is_an_error_with_its_offs
         ASSERT_FALSE(failed.ok());
         EXPECT_NE(failed.error().text().find("0 bytes were moved"), std::string::npos);
         EXPECT_NE(failed.error().text().find("at offset "), std::string::npos);
-        const Status flushed = (*store)->flush();
+        const Status flushed = sync_and_wait(**store);
         ASSERT_FALSE(flushed.ok()) << "a file that shrank is not durable";
         EXPECT_NE(flushed.error().text().find("524288"), std::string::npos);
     }

@@ -98,7 +98,7 @@ TEST_P(StoreContract, ReadsBackWhatWasWrittenWholeAndPrefix) {
         PageBuffer read(place_bytes);
         written.fill_random(place + 1);
         ASSERT_TRUE(write_place(*store_, place, written.span()).ok());
-        ASSERT_TRUE(store_->flush().ok());
+        ASSERT_TRUE(sync_and_wait(*store_).ok());
         ASSERT_TRUE(read_place(*store_, place, read.span()).ok());
         EXPECT_TRUE(written == read);
         for (const uint64_t prefix_bytes : {4 * kib, 64 * kib, 68 * kib, 192 * kib}) {

@@ -56,12 +56,12 @@ TEST(FaultyStore, FailsTheChosenTransferAndNoOther) {
     EXPECT_EQ(memory[0], std::byte{1}) << "a failed write must leave the place alone";
 }
 
-TEST(FaultyStore, FailsTheChosenFlush) {
+TEST(FaultyStore, FailsTheChosenSync) {
     MemoryStore below(places_of(1));
-    FaultyStore store(below, {.failing_flush = 1});
-    EXPECT_TRUE(store.flush().ok());
-    EXPECT_FALSE(store.flush().ok());
-    EXPECT_TRUE(store.flush().ok());
+    FaultyStore store(below, {.failing_sync = 1});
+    EXPECT_TRUE(sync_and_wait(store).ok());
+    EXPECT_FALSE(sync_and_wait(store).ok());
+    EXPECT_TRUE(sync_and_wait(store).ok());
 }
 
 TEST(FaultyStore, WithoutFaultsCompletesInOrder) {

@@ -27,7 +27,7 @@ TEST(MemoryStore, ReadsZerosUntilItIsWritten) {
     ASSERT_TRUE(transfer_and_wait(store, Direction::read, 0, target).ok());
     EXPECT_EQ(target, filled(2 * page_bytes, 0));
     EXPECT_EQ(store.places(), two_places());
-    EXPECT_TRUE(store.flush().ok());
+    EXPECT_TRUE(sync_and_wait(store).ok());
 }
 
 TEST(MemoryStore, KeepsPlacesApartAndReadsPrefixes) {

@@ -40,7 +40,12 @@ class LateStore final : public offload::Store {
                          .yield_count_max = 1}) {}
 
     void start(offload::Transfer transfer) override { late_.start(std::move(transfer)); }
-    Status flush() override { return late_.flush(); }
+    void sync(uint32_t path, offload::Done done) override { late_.sync(path, std::move(done)); }
+    void record(const offload::CommitRecord& record, offload::Done done) override {
+        late_.record(record, std::move(done));
+    }
+    void seal(offload::Done done) override { late_.seal(std::move(done)); }
+    uint32_t path_count() const override { return late_.path_count(); }
     const std::vector<offload::PlaceSpec>& places() const override { return below_.places(); }
 
   private:
