@@ -42,7 +42,7 @@ class Builder {
         : workload_(workload),
           plan_(plan),
           table_(lay_slots(workload, plan)),
-          out_(table_, plan.path_count > 0) {
+          out_(table_, commits_every_step(plan)) {
         gpu_hi_.slots = table_.gpu_hi;
         gpu_acc_.slots = table_.gpu_acc;
         gpu_seam_.slots = table_.gpu_seam;
@@ -63,14 +63,15 @@ class Builder {
         }
         out_.write_all();
         if (training()) {
-            if (plan_.path_count > 0) commit();
+            if (commits_every_step(plan_)) commit();
             give_verdict();
         }
-        Schedule schedule{.workload = workload_,
-                          .slots = table_.slots,
-                          .ops = out_.release(),
-                          .path_count = training() ? plan_.path_count : 0,
-                          .workspace_offset_bytes = table_.workspace_offset_bytes};
+        Schedule schedule{
+            .workload = workload_,
+            .slots = table_.slots,
+            .ops = out_.release(),
+            .path_count = training() && commits_every_step(plan_) ? plan_.path_count : 0,
+            .workspace_offset_bytes = table_.workspace_offset_bytes};
         schedule.edges = derive_edges(schedule.ops, schedule.slots.size());
         return schedule;
     }
@@ -183,10 +184,14 @@ class Builder {
         out_.hold(opt, opt_after);
         bring_home(hi, table_.hi[part], hi_before, hi_after);
         bring_home(opt, table_.opt[part], opt_before, opt_after);
+        if (!commits_every_step(plan_)) return;
+        bring_home(hi, table_.hi_mirror[part], hi_before, hi_after);
+        bring_home(opt, table_.opt_mirror[part], opt_before, opt_after);
     }
 
+    // To a home or a mirror, if there is one.
     void bring_home(SlotId slot, SlotId home, const Value& before, const Value& after) {
-        if (slot == home) return;
+        if (slot == home || home == no_slot) return;
         const Copy copy{OpKind::evict, after, slot, home, if_applied, Relabel{home, before, after}};
         if (tier_of(home) == Tier::nvme) {
             out_.copy_late(copy);
@@ -426,8 +431,10 @@ class Builder {
         for (uint32_t path = 0; path < plan_.path_count; ++path) {
             Op sync{.kind = OpKind::sync, .lane = {LaneKind::nvme_write}};
             for (uint32_t part = 0; part < workload_.layout.parts.size(); ++part) {
-                sync_reads(sync, table_.hi[part], part_value(Kind::hi, part, -1));
-                sync_reads(sync, table_.opt[part], part_value(Kind::opt, part, -1));
+                sync_reads(sync, table_.hi[part], table_.hi_mirror[part],
+                           part_value(Kind::hi, part, -1));
+                sync_reads(sync, table_.opt[part], table_.opt_mirror[part],
+                           part_value(Kind::opt, part, -1));
             }
             sync.accesses.push_back({table_.flushed[path], flushed(path), Mode::write});
             out_.emit(std::move(sync));
@@ -446,8 +453,10 @@ class Builder {
 
     static Value flushed(uint32_t path) { return {.kind = Kind::flushed, .of = path, .step = -1}; }
 
-    void sync_reads(Op& sync, SlotId home, const Value& value) const {
-        if (tier_of(home) == Tier::nvme) sync.accesses.push_back({home, value, Mode::read});
+    void sync_reads(Op& sync, SlotId home, SlotId mirror, const Value& value) const {
+        const SlotId place = mirror == no_slot ? home : mirror;
+        CHECK_EQ(tier_of(place), Tier::nvme);
+        sync.accesses.push_back({place, value, Mode::read});
     }
 
     void give_verdict() {

@@ -73,8 +73,12 @@ struct Slot {
     uint64_t offset_bytes = 0;
     uint64_t size_bytes = 0;
     uint8_t copy_count = 1;  // 2: {truth, spare}; counts as one slot for order
-    // A home outlives the period: what the next one may expect. The others are ring slots.
+    // A home outlives the period: what the next one may expect. A mirror is the durable place of a
+    // value whose home is in memory: written with it, read only by a resume. The others are ring
+    // slots.
     bool is_home = false;
+    bool is_mirror = false;
+    uint32_t of = 0;  // homes and mirrors: the part or boundary they keep
     bool operator==(const Slot&) const = default;
 };
 

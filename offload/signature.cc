@@ -267,11 +267,9 @@ Fault check_commit(const Schedule& schedule, const Op& op) {
         for (const Slot& slot : schedule.slots) {
             if (slot.copy_count != 2) continue;
             const auto id = static_cast<SlotId>(&slot - schedule.slots.data());
-            // Homes of a kind are laid in part order, and each part has one.
-            const auto first = std::ranges::find(schedule.slots, slot.kind, &Slot::kind);
-            const auto part = static_cast<uint32_t>(&slot - &*first);
-            const auto found = signature.need(Mode::read, of_part(slot.kind, part, -1), Tier::nvme);
-            if (found && *found != id) signature.say("syncs another place than the part's home");
+            const auto found =
+                signature.need(Mode::read, of_part(slot.kind, slot.of, -1), Tier::nvme);
+            if (found && *found != id) signature.say("syncs another place than the part's own");
         }
         const Access* flushed = find_access(op, Kind::flushed, Mode::write);
         if (flushed == nullptr) {
@@ -291,15 +289,12 @@ Fault check_commit(const Schedule& schedule, const Op& op) {
     return signature.result(0);
 }
 
-// Homes of a kind are laid in part order before all other slots of the kind; each part has one.
 bool is_home_of_another(const Schedule& schedule, const Access& access) {
     const Slot& slot = schedule.slots[access.slot];
     const bool has_home_per_part =
         slot.kind == Kind::hi || slot.kind == Kind::opt || slot.kind == Kind::stash;
     if (!slot.is_home || !has_home_per_part) return false;
-    if (access.value.kind != slot.kind) return true;
-    const auto first = std::ranges::find(schedule.slots, slot.kind, &Slot::kind);
-    return schedule.slots.begin() + access.slot != first + access.value.of;
+    return access.value.kind != slot.kind || access.value.of != slot.of;
 }
 
 // An output may take the place of an input only where it is the same thing, further on.

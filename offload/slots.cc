@@ -49,24 +49,37 @@ class SlotMaker {
   public:
     explicit SlotMaker(std::vector<Slot>& slots) : slots_(slots) {}
 
-    SlotId make(Tier tier, Kind kind, uint64_t size_bytes, bool is_home) {
-        CHECK_EQ(size_bytes % page_bytes, 0u);
-        uint64_t& next = next_[static_cast<size_t>(tier)];
-        Slot slot{.tier = tier,
-                  .kind = kind,
-                  .offset_bytes = next,
-                  .size_bytes = size_bytes,
-                  .copy_count = 1,
-                  .is_home = is_home};
-        next += tier == Tier::nvme ? 1 : size_bytes;
+    // At the end of its tier.
+    SlotId make(Slot slot) {
+        CHECK_EQ(slot.size_bytes % page_bytes, 0u);
+        uint64_t& next = next_[static_cast<size_t>(slot.tier)];
+        slot.offset_bytes = next;
+        next += slot.tier == Tier::nvme ? 1 : slot.size_bytes;
+        slots_.push_back(slot);
+        return static_cast<SlotId>(slots_.size() - 1);
+    }
+
+    // Place numbers that make_durable gives out.
+    void skip_places(uint32_t place_count) {
+        CHECK_EQ(next_[static_cast<size_t>(Tier::nvme)], 0u);
+        next_[static_cast<size_t>(Tier::nvme)] = place_count;
+    }
+
+    SlotId make_durable(Slot slot, uint32_t place) {
+        CHECK_EQ(slot.tier, Tier::nvme);
+        CHECK_EQ(slot.size_bytes % page_bytes, 0u);
+        CHECK_LT(place, next_[static_cast<size_t>(Tier::nvme)]);
+        slot.offset_bytes = place;
+        slot.copy_count = 2;
         slots_.push_back(slot);
         return static_cast<SlotId>(slots_.size() - 1);
     }
 
     std::vector<SlotId> ring(Tier tier, Kind kind, uint64_t size_bytes, uint32_t slot_count) {
         std::vector<SlotId> ring;
-        for (uint32_t i = 0; i < slot_count; ++i)
-            ring.push_back(make(tier, kind, size_bytes, false));
+        for (uint32_t i = 0; i < slot_count; ++i) {
+            ring.push_back(make({.tier = tier, .kind = kind, .size_bytes = size_bytes}));
+        }
         return ring;
     }
 
@@ -82,38 +95,72 @@ class SlotMaker {
     std::array<uint64_t, 3> next_ = {};
 };
 
-void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
-    auto part_home = [&](Kind kind, uint32_t part, Tier tier) {
-        return maker.make(tier, kind, bytes_of_value(workload, {.kind = kind, .of = part}), true);
-    };
+// The homes of one kind of every part and, where the plan commits and the kind is durable, the
+// mirrors of those that are in memory. A durable place has the number of its part.
+struct Homes {
+    Kind kind = Kind::hi;
+    Tier PartHomes::*tier = nullptr;
+    uint32_t first_place = 0;
+    bool is_durable = false;
+};
+
+std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan, const Homes& homes,
+                                   SlotMaker& maker, std::vector<SlotId>& mirrors) {
     const uint32_t parts = part_count(workload);
+    const auto slot_of = [&](uint32_t part, Tier tier) {
+        return Slot{.tier = tier,
+                    .kind = homes.kind,
+                    .size_bytes = bytes_of_value(workload, {.kind = homes.kind, .of = part}),
+                    .of = part};
+    };
+    std::vector<SlotId> slots;
     for (uint32_t part = 0; part < parts; ++part) {
-        table.hi.push_back(part_home(Kind::hi, part, plan.homes[part].hi));
+        Slot home = slot_of(part, plan.homes[part].*homes.tier);
+        home.is_home = true;
+        const bool is_place = homes.is_durable && home.tier == Tier::nvme;
+        slots.push_back(is_place ? maker.make_durable(home, homes.first_place + part)
+                                 : maker.make(home));
     }
-    for (uint32_t part = 0; part < parts; ++part) {
-        table.opt.push_back(part_home(Kind::opt, part, plan.homes[part].opt));
+    mirrors.assign(parts, no_slot);
+    for (uint32_t part = 0; part < parts && homes.is_durable; ++part) {
+        if (plan.homes[part].*homes.tier == Tier::nvme) continue;
+        Slot mirror = slot_of(part, Tier::nvme);
+        mirror.is_home = mirror.is_mirror = true;
+        mirrors[part] = maker.make_durable(mirror, homes.first_place + part);
     }
-    for (uint32_t part = 0; part < parts; ++part) {
-        table.stash.push_back(part_home(Kind::stash, part, plan.homes[part].stash));
-    }
+    return slots;
+}
+
+void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
+    const uint32_t parts = part_count(workload);
+    const bool is_durable = plan.path_count > 0;
+    if (is_durable) maker.skip_places(2 * parts);
+    table.hi = lay_part_homes(workload, plan, {Kind::hi, &PartHomes::hi, 0, is_durable}, maker,
+                              table.hi_mirror);
+    table.opt = lay_part_homes(workload, plan, {Kind::opt, &PartHomes::opt, parts, is_durable},
+                               maker, table.opt_mirror);
+    std::vector<SlotId> none;
+    table.stash = lay_part_homes(workload, plan, {Kind::stash, &PartHomes::stash}, maker, none);
     table.acc.assign(size_t{parts} * 2, no_slot);
     for (uint8_t use = 0; use < 2; ++use) {
         for (uint32_t part = 0; part < parts; ++part) {
             if (!needs_acc_home(workload, plan, part, use)) continue;
-            table.acc[size_t{part} * 2 + use] = part_home(Kind::acc, part, plan.homes[part].acc);
+            table.acc[size_t{part} * 2 + use] =
+                maker.make({.tier = plan.homes[part].acc,
+                            .kind = Kind::acc,
+                            .size_bytes = bytes_of_value(workload, {.kind = Kind::acc, .of = part}),
+                            .is_home = true,
+                            .of = part});
         }
     }
     table.act.resize(layer_count(workload));
     for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
         for (uint32_t i = 0; i < group_max(workload, plan); ++i) {
-            table.act[boundary].push_back(
-                maker.make(plan.act_homes[boundary], Kind::act, workload.act_bytes, true));
-        }
-    }
-    if (plan.path_count == 0) return;
-    for (const std::vector<SlotId>* homes : {&table.hi, &table.opt}) {
-        for (const SlotId slot : *homes) {
-            if (table.slots[slot].tier == Tier::nvme) table.slots[slot].copy_count = 2;
+            table.act[boundary].push_back(maker.make({.tier = plan.act_homes[boundary],
+                                                      .kind = Kind::act,
+                                                      .size_bytes = workload.act_bytes,
+                                                      .is_home = true,
+                                                      .of = boundary}));
         }
     }
 }
@@ -242,10 +289,10 @@ SlotTable lay_slots(const Workload& workload, const Plan& plan) {
         table.norm.push_back(maker.control(Kind::norm));
     }
     table.verdict = maker.control(Kind::verdict);
-    for (uint32_t path = 0; path < plan.path_count; ++path) {
+    for (uint32_t path = 0; path < plan.path_count && commits_every_step(plan); ++path) {
         table.flushed.push_back(maker.control(Kind::flushed));
     }
-    if (plan.path_count > 0) {
+    if (commits_every_step(plan)) {
         table.journal = maker.control(Kind::journal);
         table.committed = maker.control(Kind::committed);
     }

@@ -3,6 +3,10 @@
 // number of micro-batches, so every list of the same plan (training, a short last window,
 // evaluation) shares them, and the peak bytes of a tier are a sum that holds for every timing.
 //
+// Where a plan commits, every hi and opt has one durable place of two copies: its home on nvme, or
+// a mirror. Their numbers are the part's (hi), or the part's after all hi (opt), wherever the homes
+// are, so that a run can be resumed under another placement.
+//
 // What a layer computes with must be whole: the parts of one layer always take neighbouring slots
 // (gpu homes and the gpu rings of hi and acc), so their bytes lie side by side.
 #pragma once
@@ -35,6 +39,10 @@ struct RingSizes {
     bool operator==(const RingSizes&) const = default;
 };
 
+// When the run becomes durable: with every step, by ops of the list, or at saves, by whoever turns
+// the steps, after a drain.
+enum class CommitAt : uint8_t { every_step, saves };
+
 // The planner's answer, as far as the schedule needs it. None of it changes a bit of the result.
 struct Plan {
     uint32_t group = 1;            // micro-batches per pass over the layers
@@ -42,7 +50,8 @@ struct Plan {
     std::vector<PartHomes> homes;  // one per part
     std::vector<Tier> act_homes;   // one per boundary, 0 to head_layer (0 and the last unused)
     RingSizes rings;
-    uint32_t path_count = 0;  // > 0: the list ends with a commit over so many paths
+    uint32_t path_count = 0;  // of the store that commits go to; 0: nothing is ever committed
+    CommitAt commit_at = CommitAt::every_step;
     bool operator==(const Plan&) const = default;
 };
 
@@ -59,6 +68,8 @@ struct SlotTable {
     // Homes, by part; acc by part * 2 + use (no_slot where none is needed); act by boundary, then
     // by place in the group.
     std::vector<SlotId> hi, opt, stash, acc;
+    // Mirrors, by part; no_slot where the home is on nvme, or nothing is ever committed.
+    std::vector<SlotId> hi_mirror, opt_mirror;
     std::vector<std::vector<SlotId>> act;
     // Control.
     std::vector<SlotId> norm, flushed;
@@ -74,5 +85,10 @@ SlotTable lay_slots(const Workload& workload, const Plan& plan);
 // Whether a use's accumulator needs a home: there are several passes, or the part is used twice and
 // this is the use whose gradient is ready first.
 bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use);
+
+// Whether the list ends with a commit.
+inline bool commits_every_step(const Plan& plan) {
+    return plan.path_count > 0 && plan.commit_at == CommitAt::every_step;
+}
 
 }  // namespace headrace::offload

@@ -5,9 +5,6 @@
 
 namespace headrace::offload {
 
-namespace {
-
-// Starts one thing and waits for its `done`.
 Status wait_for(const std::function<void(Done)>& begin) {
     std::mutex mutex;
     std::condition_variable changed;
@@ -23,8 +20,6 @@ Status wait_for(const std::function<void(Done)>& begin) {
     changed.wait(lock, [&] { return is_done; });
     return outcome;
 }
-
-}  // namespace
 
 Status transfer_and_wait(Store& store, Direction direction, PlaceId place,
                          std::span<std::byte> memory) {

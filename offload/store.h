@@ -93,7 +93,11 @@ class Store {
     virtual const std::vector<PlaceSpec>& places() const = 0;
 };
 
-// One transfer, waited for. Not from inside a `done`.
+// Begins something and waits for its `done`; not from inside another one's. Below, what is waited
+// for most.
+Status wait_for(const std::function<void(Done)>& begin);
+
+// One transfer.
 Status transfer_and_wait(Store& store, Direction direction, PlaceId place,
                          std::span<std::byte> memory);
 

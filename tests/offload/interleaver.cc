@@ -333,6 +333,10 @@ class Instances {
         for (uint32_t part = 0; part < schedule_.workload.layout.parts.size(); ++part) {
             add(table_.hi[part], {.kind = Kind::hi, .of = part, .step = state_step});
             add(table_.opt[part], {.kind = Kind::opt, .of = part, .step = -2});
+            if (schedule_.path_count > 0) {
+                add(table_.hi_mirror[part], {.kind = Kind::hi, .of = part, .step = -2});
+                add(table_.opt_mirror[part], {.kind = Kind::opt, .of = part, .step = -2});
+            }
             if (reference_.evaluates()) continue;
             if (after && !outcome_.is_applied(period_count - 1)) continue;
             add(table_.stash[part], {.kind = Kind::stash, .of = part, .step = -1});
@@ -464,8 +468,10 @@ class Instances {
         for (const uint8_t slot : durable_) {
             for (uint32_t part = 0; part < schedule_.workload.layout.parts.size(); ++part) {
                 for (const Kind kind : {Kind::hi, Kind::opt}) {
-                    const SlotId home = kind == Kind::hi ? table_.hi[part] : table_.opt[part];
-                    if (number_of(home) != slot) continue;
+                    const bool is_hi = kind == Kind::hi;
+                    const SlotId home = is_hi ? table_.hi[part] : table_.opt[part];
+                    const SlotId mirror = is_hi ? table_.hi_mirror[part] : table_.opt_mirror[part];
+                    if (number_of(mirror == no_slot ? home : mirror) != slot) continue;
                     const Value value{.kind = kind, .of = part, .step = -1};
                     instance.generation.push_back(
                         small(*reference_.find(reference_.absolute(value, period))));

@@ -508,6 +508,7 @@ Base make_base_of(const std::string& name) {
     const std::vector<BaseOptions> all = {
         {"Resident", untied, {gpu, gpu, gpu, gpu}},
         {"Ram", tied, {ram, ram, ram, ram}, gpu, 1, 1, 1, 1},
+        {"Mirrors", untied, {gpu, gpu, ram, ram}, gpu, 1, 1, 1, 2},
         {"Nvme", untied, {nvme, nvme, nvme, nvme}, nvme, 1, 1, 1, 1},
         {"Mixed", tied, {nvme, ram, gpu, nvme}, ram, 2, 2, 2, 2},
         {"Block", block, {ram, nvme, ram, ram}, ram, 2, 1, 1, 1},
@@ -597,7 +598,7 @@ TEST_P(MutantsOf, FindFaultMissesNothing) {
     }
 }
 
-const std::vector<std::string> base_names = {"Resident", "Ram",   "Nvme",
+const std::vector<std::string> base_names = {"Resident", "Ram",   "Mirrors",   "Nvme",
                                              "Mixed",    "Block", "Evaluation"};
 
 INSTANTIATE_TEST_SUITE_P(Small, MutantsOf, testing::ValuesIn(base_names),

@@ -60,6 +60,39 @@ TEST(Slots, ADriveHoldsTwoGenerationsOfStatesAndOneOfTheRest) {
     EXPECT_EQ(tier_bytes(*build(workload, plan), Tier::nvme), element_count * (2 * 12 + 2));
 }
 
+// What a run commits must be found by a run under any other placement: the same places under the
+// same numbers, and nothing else of two copies.
+TEST(Slots, DurablePlacesAreTheSameUnderEveryPlacement) {
+    const Workload workload = small_workload({2, 2, true, 3});
+    const auto part_count = static_cast<uint32_t>(workload.layout.parts.size());
+    for (const auto& [homes, act] : some_placements()) {
+        for (const CommitAt commit_at : {CommitAt::every_step, CommitAt::saves}) {
+            Plan plan = uniform_plan(workload, homes, act);
+            plan.path_count = 1;
+            plan.commit_at = commit_at;
+            const Schedule schedule = *build(workload, plan);
+            std::vector<uint64_t> size_of_place(size_t{part_count} * 2, 0);
+            for (const Slot& slot : schedule.slots) {
+                EXPECT_EQ(
+                    slot.copy_count == 2,
+                    slot.tier == Tier::nvme && (slot.kind == Kind::hi || slot.kind == Kind::opt));
+                if (slot.copy_count != 2) continue;
+                ASSERT_LT(slot.offset_bytes, size_of_place.size());
+                EXPECT_EQ(slot.offset_bytes, slot.of + (slot.kind == Kind::opt ? part_count : 0));
+                size_of_place[slot.offset_bytes] = slot.size_bytes;
+            }
+            for (uint32_t part = 0; part < part_count; ++part) {
+                EXPECT_EQ(size_of_place[part], bytes_of_value(workload, {Kind::hi, part}));
+                EXPECT_EQ(size_of_place[part + part_count],
+                          bytes_of_value(workload, {Kind::opt, part}));
+            }
+            const bool commits = schedule.path_count > 0;
+            EXPECT_EQ(commits, commit_at == CommitAt::every_step);
+            for (const Op& op : schedule.ops) EXPECT_TRUE(commits || op.kind != OpKind::sync);
+        }
+    }
+}
+
 TEST(Slots, ShorterListsAndEvaluationShareTheSlots) {
     for (const auto& [homes, act] : some_placements()) {
         for (const uint32_t group : {1u, 2u, 3u, 5u}) {
