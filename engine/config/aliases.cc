@@ -71,7 +71,7 @@ constexpr std::string_view recompute_note =
 constexpr std::string_view attention_note =
     "attention always runs fused and in blocks here: it has no switch";
 constexpr std::string_view no_saves =
-    "saves during a run are not supported yet: remove it; `headrace export` takes the end of a run";
+    "saves are by steps and go to the store: set save_steps, or commit: every_step, and remove it";
 constexpr std::string_view no_packing =
     "packing is not supported yet: remove it; samples are padded to the longest of a micro-batch";
 constexpr std::string_view no_adapters =
@@ -107,18 +107,14 @@ constexpr ForeignSetting foreign_settings[] = {
     {"val_size", "0|0.0", "", no_split},
     {"val_set_size", "0|0.0", "", no_split},
     {"tokens_per_step", "", "", "not supported yet: set gradient_accumulation_steps"},
-    {"save_strategy", "no", "", no_saves},
-    {"save_steps", "", "", no_saves},
-    {"save_total_limit", "", "", no_saves},
-    {"resume_from_checkpoint", "false", "", "resume is not supported yet: remove it"},
-    {"load_best_model_at_end", "false", "", no_saves},
+    {"save_strategy", "no|steps", "resume points are the commits of the store", no_saves},
+    {"save_total_limit", "1|2", "the store keeps the newest commit and the one before it",
+     "the store keeps two resume points, always: write 2 or remove it"},
+    {"load_best_model_at_end", "false", "", "not supported yet: remove it"},
     {"report_to", "none", "", no_trackers},
     {"deepspeed", "", "",
      "a DeepSpeed config is not read yet: write its values as keys of this file"},
     {"fsdp", "", "", "there is no FSDP here: the offload section places the bytes"},
-    {"offload.commit", "", "",
-     "commits are not supported yet, so a killed run starts again: remove the key"},
-    {"offload.nvme_write_limit", "", "", "not supported yet: remove it"},
     {"offload.advanced.update_twice", "0|0.0|auto", "",
      "updating twice is not supported yet: remove the key"},
 };

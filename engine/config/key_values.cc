@@ -148,11 +148,15 @@ Fault read(const SizeField& field, const YamlValue& value, RunConfig& config) {
     }
     if (value.kind != YamlValue::Kind::scalar)
         return must_be("a size such as 4GiB, or auto", value);
-    const offload::Result<uint64_t> size_bytes = offload::parse_bytes(value.text);
+    const bool is_rate = field.per == SizeField::Per::second;
+    std::string text = value.text;
+    if (is_rate && text.ends_with("/s")) text.resize(text.size() - 2);
+    const offload::Result<uint64_t> size_bytes = offload::parse_bytes(text);
     if (!size_bytes || *size_bytes < field.min_bytes) {
         return must_be(
-            fmt::format("a size of at least {}, such as 4GiB, or auto",
-                        field.min_bytes == 1 ? "1 byte" : offload::format_bytes(field.min_bytes)),
+            fmt::format("a {} of at least {}, such as {}, or auto", is_rate ? "rate" : "size",
+                        field.min_bytes == 1 ? "1 byte" : offload::format_bytes(field.min_bytes),
+                        is_rate ? "2GB/s" : "4GiB"),
             value);
     }
     field.of(config) = *size_bytes;
@@ -272,9 +276,13 @@ std::string write(const RealField& field, RunConfig& config) {
 std::string write(const SizeField& field, RunConfig& config) {
     const std::optional<uint64_t> size_bytes = field.of(config);
     if (!size_bytes) return "auto";
-    if (*size_bytes % offload::gib == 0) return fmt::format("{}GiB", *size_bytes / offload::gib);
-    if (*size_bytes % offload::mib == 0) return fmt::format("{}MiB", *size_bytes / offload::mib);
-    return std::to_string(*size_bytes);
+    const std::string_view per = field.per == SizeField::Per::second ? "/s" : "";
+    for (const auto& [unit_bytes, unit] :
+         {std::pair(offload::gib, "GiB"), std::pair(offload::mib, "MiB")}) {
+        if (*size_bytes % unit_bytes != 0) continue;
+        return fmt::format("{}{}{}", *size_bytes / unit_bytes, unit, per);
+    }
+    return fmt::format("{}{}", *size_bytes, per);
 }
 std::string write(const SharesField& field, RunConfig& config) {
     const std::optional<TierShares>& shares = field.of(config);

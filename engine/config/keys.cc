@@ -6,6 +6,7 @@
 #include <array>
 
 #include "offload/check.h"
+#include "offload/units.h"
 
 namespace headrace::engine {
 
@@ -17,6 +18,7 @@ namespace {
 constexpr std::array<Tier, 2> off_device = {Tier::ram, Tier::nvme};
 constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"};
 constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
+constexpr std::array<std::string_view, 3> commit_names = {"auto", "every_step", "at_saves"};
 constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
 
 // More only wait for each other, and the system refuses to start them at some number.
@@ -83,6 +85,12 @@ constexpr Key key_table[] = {
      CountField{[](RunConfig& c) -> auto& { return c.logging_steps; }, 1}},
     {"eval_steps", "evaluate after every so many steps, besides start and end",
      OptionalCountField{[](RunConfig& c) -> auto& { return c.eval_steps; }, 1}},
+    {"save_steps", "with commit at_saves: save after every so many steps, besides the end",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.save_steps; }, 1}},
+    {"resume_from_checkpoint", "go on where the run in output_dir was stopped",
+     SwitchField{[](RunConfig& c) -> auto& { return c.resume_from_checkpoint; }}},
+    {"overwrite_output_dir", "throw away an unfinished run that is in output_dir",
+     SwitchField{[](RunConfig& c) -> auto& { return c.overwrite_output_dir; }}},
     {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
     {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",
@@ -91,6 +99,11 @@ constexpr Key key_table[] = {
      SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; }, 1}},
     {"offload.nvme_paths", "folders on the drives to use, one per drive",
      TextListField{[](RunConfig& c) -> auto& { return c.offload.nvme_paths; }}},
+    {"offload.nvme_write_limit", "the run commits and stops before it writes more to the drives",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_write_limit_bytes; }, 1}},
+    {"offload.nvme_max_write", "bytes per second to the drives, such as 2GB/s; auto: no limit",
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_max_write_bytes; },
+               offload::mib, SizeField::Per::second}},
     {"offload.parameters", "gpu | ram | nvme | auto, or {gpu: 10%, ram: 40%, nvme: 50%}",
      SharesField{[](RunConfig& c) -> auto& { return c.offload.parameters; }}},
     {"offload.optimizer", "the same for the optimizer states",
@@ -101,6 +114,10 @@ constexpr Key key_table[] = {
      FixedField{"fp32", "bf16 and int8 states are not supported yet"}},
     {"offload.gradients", "what gradients wait in: bf16 | fp32; default the compute dtype",
      DtypeField{[](RunConfig& c) -> auto& { return c.offload.gradients; }}},
+    {"offload.commit", "auto | every_step | at_saves: when the run becomes resumable",
+     ChoiceField{commit_names,
+                 [](const RunConfig& c) { return static_cast<size_t>(c.offload.commit); },
+                 [](RunConfig& c, size_t i) { c.offload.commit = static_cast<CommitMode>(i); }}},
     {"offload.advanced.micro_batches_per_pass", "micro-batches per pass over the layers, or all",
      OptionalCountField{[](RunConfig& c) -> auto&
                             { return c.offload.advanced.micro_batches_per_pass; }, 1, all}},

@@ -50,9 +50,10 @@ struct RealField {
     double max;
     enum class Ends : uint8_t { closed, open_below, open_above } ends = Ends::closed;
 };
-struct SizeField {  // a size, or `auto`
+struct SizeField {  // a size, or a size per second, or `auto`
     FieldOf<std::optional<uint64_t>> of;
     uint64_t min_bytes;
+    enum class Per : uint8_t { nothing, second } per = Per::nothing;
 };
 struct SharesField {  // a tier, shares, or `auto`
     FieldOf<std::optional<TierShares>> of;

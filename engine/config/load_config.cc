@@ -110,6 +110,7 @@ class Loader {
     void check_schedule();
     void check_evaluation();
     void check_tiers();
+    void check_commits();
 
     std::set<std::string> set_from_file_;
 };
@@ -273,6 +274,30 @@ void Loader::check_tiers() {
                     users.size() == 1 ? "needs" : "need"));
 }
 
+void Loader::check_commits() {
+    const RunConfig& config = loaded.config;
+    if (config.resume_from_checkpoint && config.overwrite_output_dir) {
+        fault(loaded.origins["overwrite_output_dir"], "overwrite_output_dir",
+              "cannot be together with resume_from_checkpoint: one throws away what the other "
+              "goes on with");
+    }
+    if (config.save_steps && config.offload.commit == CommitMode::every_step) {
+        note("save_steps has no effect: commit: every_step commits every step");
+    }
+    if (!config.offload.nvme_paths.empty()) return;
+    const std::pair<std::string_view, bool> users[] = {
+        {"save_steps", config.save_steps.has_value()},
+        {"resume_from_checkpoint", config.resume_from_checkpoint},
+        {"offload.commit", config.offload.commit != CommitMode::automatic},
+        {"offload.nvme_write_limit", config.offload.nvme_write_limit_bytes.has_value()},
+        {"offload.nvme_max_write", config.offload.nvme_max_write_bytes.has_value()}};
+    for (const auto& [name, is_used] : users) {
+        if (!is_used) continue;
+        fault(loaded.origins[std::string(name)], std::string(name),
+              "needs nvme_paths: the folders of the run's store, also where states live in memory");
+    }
+}
+
 void Loader::finish() {
     const RunConfig& config = loaded.config;
     const std::pair<std::string_view, const std::string&> required[] = {
@@ -284,6 +309,7 @@ void Loader::finish() {
     check_schedule();
     check_evaluation();
     check_tiers();
+    check_commits();
 }
 
 std::string list_of(const std::vector<std::string>& faults) {

@@ -33,6 +33,15 @@ std::string_view name_of(IoEngine engine) {
     CHECK(false);
 }
 
+std::string_view name_of(CommitMode commit) {
+    switch (commit) {
+        case CommitMode::automatic: return "auto";
+        case CommitMode::every_step: return "every_step";
+        case CommitMode::at_saves: return "at_saves";
+    }
+    CHECK(false);
+}
+
 TierShares TierShares::all_on(offload::Tier tier) {
     TierShares shares;
     CHECK_LT(static_cast<size_t>(tier), shares.share_of_tier.size());

@@ -22,10 +22,12 @@ namespace headrace::engine {
 enum class Device : uint8_t { automatic, cuda, host };
 enum class LrSchedule : uint8_t { linear, cosine, constant };
 enum class IoEngine : uint8_t { automatic, uring, threads };
+enum class CommitMode : uint8_t { automatic, every_step, at_saves };
 
 std::string_view name_of(Device device);        // "auto", "cuda", "host"
 std::string_view name_of(LrSchedule schedule);  // "linear", "cosine", "constant"
 std::string_view name_of(IoEngine engine);      // "auto", "uring", "threads"
+std::string_view name_of(CommitMode commit);    // "auto", "every_step", "at_saves"
 
 // Which share of a kind of bytes lives on which tier; the three add up to 1 (within 1e-9).
 struct TierShares {
@@ -69,6 +71,14 @@ struct OffloadConfig {
     // The type gradients wait in, are normed in and updated from; default: the compute dtype.
     offload::Dtype gradients = offload::Dtype::bf16;
 
+    // When the store becomes a resume point. automatic: every step where all states are on nvme,
+    // at saves where some are in memory.
+    CommitMode commit = CommitMode::automatic;
+    // Of all paths together: the run commits and stops before it would write more.
+    std::optional<uint64_t> nvme_write_limit_bytes;
+    // Per second, of all paths together; for servers whose drives are shared.
+    std::optional<uint64_t> nvme_max_write_bytes;
+
     AdvancedConfig advanced;
     bool operator==(const OffloadConfig&) const = default;
 };
@@ -104,6 +114,10 @@ struct RunConfig {
     int64_t logging_steps = 1;
     // With eval_data: evaluate before the first step, after every eval_steps, and at the end.
     std::optional<int64_t> eval_steps;
+    // With commits at saves: save after every so many steps, besides the end.
+    std::optional<int64_t> save_steps;
+    bool resume_from_checkpoint = false;
+    bool overwrite_output_dir = false;  // an unfinished run that is there may be thrown away
 
     OffloadConfig offload;
     bool operator==(const RunConfig&) const = default;

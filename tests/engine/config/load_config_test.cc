@@ -213,5 +213,27 @@ TEST(LoadConfigTest, run_files_are_read_from_the_drive) {
     EXPECT_THAT(load_config(".", {}).error().text(), HasSubstr("cannot read the run file '.'"));
 }
 
+TEST(LoadConfigTest, what_makes_a_run_resumable) {
+    const std::string with_drive = std::string(minimal) + "offload: {nvme_paths: [drive]}\n";
+    const auto loaded = parse_config(
+        {.yaml = with_drive,
+         .overrides = {"commit=at_saves", "save_steps=50", "resume_from_checkpoint=true",
+                       "nvme_write_limit=50TB", "nvme_max_write=2GB/s"}});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.offload.commit, CommitMode::at_saves);
+    EXPECT_EQ(loaded->config.save_steps, 50);
+    EXPECT_TRUE(loaded->config.resume_from_checkpoint);
+    EXPECT_EQ(loaded->config.offload.nvme_write_limit_bytes, 50'000'000'000'000u);
+    EXPECT_EQ(loaded->config.offload.nvme_max_write_bytes, 2'000'000'000u);
+    EXPECT_THAT(refusal(with_drive, {"commit=often"}), HasSubstr("every_step"));
+    EXPECT_THAT(refusal(with_drive, {"nvme_max_write=fast"}), HasSubstr("2GB/s"));
+    EXPECT_THAT(refusal(with_drive, {"resume_from_checkpoint=true", "overwrite_output_dir=true"}),
+                HasSubstr("cannot be together"));
+    for (const char* user : {"save_steps=5", "commit=every_step", "resume_from_checkpoint=true",
+                             "nvme_write_limit=1TB", "nvme_max_write=1GB/s"}) {
+        EXPECT_THAT(refusal(minimal, {user}), HasSubstr("needs nvme_paths")) << user;
+    }
+}
+
 }  // namespace
 }  // namespace headrace::engine
