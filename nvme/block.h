@@ -25,6 +25,7 @@ struct Block {
     uint64_t offset_bytes = 0;    // of what is left, in the file
     std::span<std::byte> memory;  // what is left; empty: finished
     int retry_count = 0;          // in a row
+    uint32_t ticket = 0;          // the queue's own: where it keeps what is in flight
 };
 
 enum class Progress : uint8_t { finished, again };

@@ -1,15 +1,28 @@
 // Chores: one thread that makes blocking calls (fdatasync, the small writes of a commit) in the
 // order they were given, so that whoever asks for one need not wait. Each path of a store has one,
-// and the syncs of a commit run side by side.
+// and the syncs of a commit run side by side. It knows what it is at and since when, for the
+// watchdog, and how long the syncs took.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "nvme/latency.h"
+
 namespace headrace::nvme {
+
+// The moves of a commit (offload/store.h).
+enum class ChoreKind : uint8_t { sync, record, seal };
+
+struct RunningChore {
+    ChoreKind kind = ChoreKind::sync;
+    uint64_t started_ns = 0;  // now_ns() when its call began
+};
 
 class Chores {
   public:
@@ -19,14 +32,27 @@ class Chores {
     Chores& operator=(const Chores&) = delete;
 
     // Any thread.
-    void add(std::function<void()> chore);
+    void add(ChoreKind kind, std::function<void()> chore);
+
+    // Waits until all that was given is done. Blocks.
+    void drain();
+
+    std::optional<RunningChore> running() const;
+    LatencyHistogram sync_latency() const;  // of the chores of that kind that ended
 
   private:
+    struct Chore {
+        ChoreKind kind;
+        std::function<void()> call;
+    };
     void work();
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable given_;
-    std::deque<std::function<void()>> waiting_;
+    std::condition_variable idle_;
+    std::deque<Chore> waiting_;
+    std::optional<RunningChore> running_;
+    LatencyHistogram sync_latency_;
     bool is_closing_ = false;
     std::jthread thread_;  // last: joined first
 };

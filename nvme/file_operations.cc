@@ -53,6 +53,7 @@ int64_t execute(const FileOperations& operations, const Request& request) {
     if (!operations.before_request) return execute_now(request);
     const std::optional<Fault> fault = operations.before_request(request);
     if (!fault) return execute_now(request);
+    while (fault->is_lost) pause();
     CHECK_LE(fault->executed_bytes, request.memory.size());
     if (fault->executed_bytes > 0) {
         Request part = request;

@@ -28,10 +28,15 @@ struct Request {
 };
 
 // What becomes of a request instead: only its first executed_bytes are moved (a multiple of
-// page_bytes), and `result` is reported: bytes, or a negative errno.
+// page_bytes), and `result` is reported: bytes, or a negative errno. Or no completion ever comes
+// (is_lost): with threads the call never returns, so only _exit ends such a process. With
+// ends_submission and nothing executed, the ring's request is one that the kernel cannot take, and
+// it takes none of those prepared behind it: a submission that is partly taken.
 struct Fault {
     uint64_t executed_bytes = 0;
     int64_t result = 0;
+    bool is_lost = false;
+    bool ends_submission = false;
 };
 
 struct FileOperations {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "nvme/calls.h"
+#include "nvme/file_system.h"
 #include "nvme/format.h"
 #include "nvme/io_error.h"
 #include "offload/check.h"
@@ -97,7 +98,9 @@ Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options) {
     }
     if (Status status = check_paths(needs, options.run_name); !status) return status.error();
 
-    std::vector<std::string> notes;
+    Result<std::vector<std::string>> noted = check_file_systems(options.paths);
+    if (!noted) return noted.error();
+    std::vector<std::string> notes = std::move(*noted);
     if (options.engine != IoEngine::threads) {
         const Status usable = probe_io_uring();
         if (!usable && options.engine == IoEngine::uring) return usable.error();
@@ -156,9 +159,13 @@ Status NvmeStore::make_rings(const StoreOptions& options) {
 void NvmeStore::start_threads(const StoreOptions& options) {
     const uint32_t thread_count = rings_.empty() ? std::min(options.depth, calling_threads_max) : 1;
     const uint32_t depth = rings_.empty() ? thread_count : options.depth;
+    if (options.write_bytes_per_s_max != std::numeric_limits<uint64_t>::max()) {
+        write_limit_ = std::make_unique<WriteLimit>(options.write_bytes_per_s_max);
+    }
     for (uint32_t path = 0; path < folders_.size(); path++) {
         queues_.push_back(std::make_unique<BlockQueue>(
-            placement_, path, depth, [this](ActiveTransfer& active) { finish(active); }));
+            placement_, path, depth, [this](ActiveTransfer& active) { finish(active); },
+            write_limit_.get()));
     }
     for (size_t path = 0; path < folders_.size(); path++) {
         chores_.push_back(std::make_unique<Chores>());
@@ -173,6 +180,10 @@ void NvmeStore::start_threads(const StoreOptions& options) {
         }
     }
     threads_.emplace_back([this] { serve_zeros(); });
+    if (!options.on_stuck) return;
+    watchdog_ = std::make_unique<Watchdog>(
+        static_cast<uint64_t>(options.stuck_after.count()), [this] { return oldest_pending(); },
+        options.on_stuck);
 }
 
 NvmeStore::~NvmeStore() {
@@ -182,10 +193,50 @@ NvmeStore::~NvmeStore() {
         is_closing_ = true;
         changed_.notify_all();
     }
-    chores_.clear();
+    for (const auto& chores : chores_) chores->drain();
     for (const auto& queue : queues_) queue->close();
     threads_.clear();
     CHECK_EQ(in_flight_count_, 0u);
+    watchdog_.reset();  // what could be stuck is over
+    chores_.clear();
+}
+
+void abandon(std::unique_ptr<NvmeStore> store) {
+    CHECK(store != nullptr);
+    static_cast<void>(store.release());
+}
+
+// Of everything that a drive has been asked for; on the watchdog's thread.
+std::optional<Pending> NvmeStore::oldest_pending() const {
+    std::optional<Pending> oldest;
+    const auto is_older = [&oldest](uint64_t started_ns) {
+        return !oldest || started_ns < oldest->started_ns;
+    };
+    for (size_t path = 0; path < queues_.size(); path++) {
+        const std::optional<BlockInFlight> block = queues_[path]->oldest_in_flight();
+        if (block && is_older(block->started_ns)) {
+            const bool is_read = block->direction == Direction::read;
+            oldest = {.lane = is_read ? "nvme_read" : "nvme_write",
+                      .op = is_read ? "fetch" : "evict",
+                      .place = places_[block->place].name,
+                      .path = folders_[path]->data.path(),
+                      .offset_bytes = block->offset_bytes,
+                      .size_bytes = block->size_bytes,
+                      .started_ns = block->started_ns};
+        }
+        const std::optional<RunningChore> chore = chores_[path]->running();
+        if (chore && is_older(chore->started_ns)) {
+            constexpr std::array<std::string_view, 3> ops = {"sync", "record", "seal"};
+            const bool is_sync = chore->kind == ChoreKind::sync;
+            const DirectFile& file = is_sync ? folders_[path]->data : folders_[path]->map;
+            oldest = {.lane = "nvme_write",
+                      .op = ops[static_cast<size_t>(chore->kind)],
+                      .place = {},
+                      .path = file.path(),
+                      .started_ns = chore->started_ns};
+        }
+    }
+    return oldest;
 }
 
 ActiveTransfer& NvmeStore::take_active() {
@@ -300,16 +351,18 @@ void NvmeStore::serve_zeros() {
 
 void NvmeStore::sync(uint32_t path, Done done) {
     CHECK_LT(path, folders_.size());
-    chores_[path]->add(
-        [this, path, done = std::move(done)] { done(folders_[path]->data.flush()); });
+    chores_[path]->add(ChoreKind::sync, [this, path, done = std::move(done)] {
+        done(folders_[path]->data.flush());
+    });
 }
 
 void NvmeStore::record(const offload::CommitRecord&, Done done) {
-    chores_[0]->add([done = std::move(done)] { done({}); });
+    chores_[0]->add(ChoreKind::record, [done = std::move(done)] { done({}); });
 }
 
 void NvmeStore::seal(Done done) {
-    chores_[0]->add([this, done = std::move(done)] { done(folders_[0]->map.flush()); });
+    chores_[0]->add(ChoreKind::seal,
+                    [this, done = std::move(done)] { done(folders_[0]->map.flush()); });
 }
 
 uint64_t NvmeStore::bytes_on(size_t path) const {
@@ -324,7 +377,9 @@ bool NvmeStore::is_buffered(size_t path) const {
 
 PathStatistics NvmeStore::statistics(size_t path) const {
     CHECK_LT(path, queues_.size());
-    return queues_[path]->statistics();
+    PathStatistics statistics = queues_[path]->statistics();
+    statistics.sync_latency = chores_[path]->sync_latency();
+    return statistics;
 }
 
 uint64_t NvmeStore::registered_bytes() const {

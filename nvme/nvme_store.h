@@ -15,12 +15,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +37,8 @@
 #include "nvme/ring.h"
 #include "nvme/run_folder.h"
 #include "nvme/uring_probe.h"
+#include "nvme/watchdog.h"
+#include "nvme/write_limit.h"
 #include "offload/result.h"
 #include "offload/store.h"
 #include "offload/units.h"
@@ -51,7 +56,14 @@ struct StoreOptions {
     std::vector<std::span<std::byte>> buffers = {};
     Registration registration = Registration::preferred;
     uint64_t budget_bytes = std::numeric_limits<uint64_t>::max();  // of all paths together
-    FileOperations operations = {};                                // tests: faults
+    // Of writes of places, all paths together; at least 1. The maximum: as fast as they go.
+    uint64_t write_bytes_per_s_max = std::numeric_limits<uint64_t>::max();
+    // When a request has not ended for stuck_after, on_stuck is called with the words for it, once,
+    // on a thread of the store. Whoever gets them says them and ends the process with _exit; to
+    // leave without running into destructors, abandon() the store. Without on_stuck nobody watches.
+    std::chrono::nanoseconds stuck_after = std::chrono::seconds(300);
+    std::function<void(std::string)> on_stuck = {};
+    FileOperations operations = {};  // tests: faults
 };
 
 // What a store of these places takes: data and maps, all paths together.
@@ -92,6 +104,7 @@ class NvmeStore final : public offload::Store {
     offload::Status make_folders(const StoreOptions& options);
     offload::Status make_rings(const StoreOptions& options);
     void start_threads(const StoreOptions& options);
+    std::optional<Pending> oldest_pending() const;
     ActiveTransfer& take_active();           // mutex_ held
     void give_back(ActiveTransfer& active);  // mutex_ held
     void finish(ActiveTransfer& active);
@@ -101,6 +114,7 @@ class NvmeStore final : public offload::Store {
     const Placement placement_;
     std::vector<std::string> notes_;
     std::vector<std::unique_ptr<RunFolder>> folders_;
+    std::unique_ptr<WriteLimit> write_limit_;  // null: none
     std::vector<std::unique_ptr<BlockQueue>> queues_;
     std::vector<std::unique_ptr<Ring>> rings_;  // empty: threads
 
@@ -116,9 +130,14 @@ class NvmeStore final : public offload::Store {
 
     std::vector<std::jthread> threads_;
     std::vector<std::unique_ptr<Chores>> chores_;  // per path
+    std::unique_ptr<Watchdog> watchdog_;           // null: nobody watches. Last: looks at the rest
 };
 
 offload::Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options);
+
+// After on_stuck: the store stays as it is, threads, rings and memory, until the process ends with
+// _exit, which must come soon. The memory of its transfers must stay mapped as well.
+void abandon(std::unique_ptr<NvmeStore> store);
 
 // Deletes what open_store made for the run on these paths, and nothing else. A path without it is
 // skipped; a store that somebody holds is an Error, and nothing is removed.

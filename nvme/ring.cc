@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <liburing.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "nvme/clock.h"
 #include "nvme/io_error.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -30,6 +32,9 @@ namespace {
 // The kernel takes at most 1 GiB per registered buffer and 1024 of them per call.
 constexpr uint64_t registered_piece_bytes_max = offload::gib;
 constexpr size_t registered_piece_count_max = 1024;
+
+// No kernel knows it: the request fails where it stands, and the submission ends behind it.
+constexpr uint8_t opcode_of_none = 255;
 
 // How often a refused submission is tried again, 1 ms apart, before the ring counts as broken.
 constexpr int submit_retries_max = 1000;
@@ -70,7 +75,7 @@ struct Ring::State {
         Block block;
         uint64_t offset_bytes = 0;  // of the whole block, for the page cache and the statistics
         uint64_t size_bytes = 0;
-        std::optional<int64_t> forced_result;  // of an injected fault
+        std::optional<Fault> fault;  // injected
         bool is_issued = false;
     };
 
@@ -100,7 +105,8 @@ struct Ring::State {
     void complete(BlockQueue& queue, uint32_t slot, int64_t result);
     void end(BlockQueue& queue, uint32_t slot, Status status);
     void break_down(BlockQueue& queue, int error_number);
-    void reap(BlockQueue& queue);
+    void wait_until(uint64_t until_ns);
+    void reap(BlockQueue& queue, std::optional<uint64_t> until_ns);
     int registered_index(std::span<std::byte> memory) const;
 };
 
@@ -212,7 +218,7 @@ void Ring::State::begin(Block block) {
     slots[slot] = {.block = block,
                    .offset_bytes = block.offset_bytes,
                    .size_bytes = block.memory.size(),
-                   .forced_result = {},
+                   .fault = {},
                    .is_issued = false};
     issue(slot);
 }
@@ -225,12 +231,14 @@ void Ring::State::issue(uint32_t slot) {
                     .descriptor = file.descriptor(),
                     .offset_bytes = flight.block.offset_bytes,
                     .memory = flight.block.memory};
-    flight.forced_result.reset();
-    if (file.operations().before_request) {
-        if (const std::optional<Fault> fault = file.operations().before_request(request)) {
-            CHECK_LE(fault->executed_bytes, request.memory.size());
-            flight.forced_result = fault->result;
-            request.memory = request.memory.first(fault->executed_bytes);
+    flight.fault.reset();
+    if (file.operations().before_request) flight.fault = file.operations().before_request(request);
+    if (flight.fault) {
+        CHECK_LE(flight.fault->executed_bytes, request.memory.size());
+        request.memory = request.memory.first(flight.fault->executed_bytes);
+        if (flight.fault->is_lost) {
+            flight.is_issued = true;
+            return;
         }
     }
     io_uring_sqe* entry = io_uring_get_sqe(&ring);
@@ -240,6 +248,7 @@ void Ring::State::issue(uint32_t slot) {
     const int buffer = registered_index(request.memory);
     if (size_bytes == 0) {
         io_uring_prep_nop(entry);
+        if (flight.fault->ends_submission) entry->opcode = opcode_of_none;
     } else if (request.direction == Direction::read && buffer >= 0) {
         io_uring_prep_read_fixed(entry, target, request.memory.data(), size_bytes,
                                  request.offset_bytes, buffer);
@@ -314,7 +323,9 @@ void Ring::State::complete(BlockQueue& queue, uint32_t slot, int64_t result) {
     InFlight& flight = slots[slot];
     CHECK(flight.is_issued);
     flight.is_issued = false;
-    if (flight.forced_result && result >= 0) result = *flight.forced_result;
+    if (flight.fault && (result >= 0 || flight.fault->ends_submission)) {
+        result = flight.fault->result;
+    }
     const Result<Progress> progress = advance(flight.block, result, file.path());
     if (!progress) {
         end(queue, slot, progress.error());
@@ -328,10 +339,27 @@ void Ring::State::complete(BlockQueue& queue, uint32_t slot, int64_t result) {
     }
 }
 
-// Takes all completions there are; waits for the first.
-void Ring::State::reap(BlockQueue& queue) {
+// For a completion, or until then. The ring is polled: that needs no entry and no feature of newer
+// kernels. Too early is fine.
+void Ring::State::wait_until(uint64_t until_ns) {
+    const uint64_t from_ns = now_ns();
+    if (until_ns <= from_ns) return;
+    const uint64_t wait_ns = until_ns - from_ns;
+    const timespec wait{.tv_sec = static_cast<time_t>(wait_ns / 1'000'000'000),
+                        .tv_nsec = static_cast<long>(wait_ns % 1'000'000'000)};
+    pollfd ready{.fd = ring.ring_fd, .events = POLLIN, .revents = 0};
+    const int outcome = ppoll(&ready, 1, &wait, nullptr);
+    CHECK(outcome >= 0 || errno == EINTR || errno == ENOMEM);
+}
+
+// Takes all completions there are; waits for the first, or until then.
+void Ring::State::reap(BlockQueue& queue, std::optional<uint64_t> until_ns) {
     io_uring_cqe* completion = nullptr;
-    int outcome = io_uring_wait_cqe(&ring, &completion);
+    if (until_ns) {
+        if (io_uring_cq_ready(&ring) == 0) wait_until(*until_ns);
+        if (io_uring_peek_cqe(&ring, &completion) != 0) return;
+    }
+    int outcome = completion != nullptr ? 0 : io_uring_wait_cqe(&ring, &completion);
     while (outcome == -EINTR || outcome == -EAGAIN) {
         outcome = io_uring_wait_cqe(&ring, &completion);
     }
@@ -360,19 +388,18 @@ void Ring::serve(BlockQueue& queue) {
         }
         state.submit(queue);
         if (state.broken) break;
-        if (state.in_flight_count() == 0 && !state.is_wake_armed) {
-            // Closed: nothing new can come, and what came before was taken above.
-            if (std::optional<Block> block = queue.take()) {
-                state.begin(*block);
-                continue;
-            }
-            return;
-        }
-        state.reap(queue);
+        const bool is_idle = state.in_flight_count() == 0 && !state.is_wake_armed;
+        if (is_idle && queue.is_done()) return;
+        // A write that the limit holds is tried again in time; with the depth full, after a
+        // completion. Idle but not done: closed, and something may go or will.
+        std::optional<uint64_t> until_ns;
+        if (!state.free_slots.empty()) until_ns = queue.retry_at_ns();
+        if (is_idle && !until_ns) continue;
+        state.reap(queue, until_ns);
     }
     while (state.in_flight_count() > 0 || state.is_wake_armed) {
         if (state.in_flight_count() == 0) eventfd_write(queue.wake_descriptor(), 1);
-        state.reap(queue);
+        state.reap(queue, {});
     }
     while (const std::optional<Block> block = queue.wait_and_take()) {
         queue.finish(*block, block->memory.size(), *state.broken);

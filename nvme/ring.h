@@ -2,8 +2,9 @@
 // and uring_probe name io_uring. One thread uses a ring after it was made; the depth is the bound
 // of what is in flight. Every completion's result is checked (block.h), short ones go on, and a
 // ring that cannot be submitted to any more drains what is in flight and fails the rest, it never
-// hangs and never drops a block. A watchdog over requests that never complete belongs to whoever
-// waits for a transfer: the kernel owns their memory until then.
+// hangs and never drops a block. A request that never completes stays in flight: the watchdog of
+// the store (watchdog.h) sees it in the queue. Its memory is the kernel's, so nobody comes to the
+// destructor then.
 //
 // Registered buffers and files spare the kernel work per request (it matters with 4 KiB pages, and
 // hardly with 2 MiB ones), so where the lock limit refuses them the ring goes on without.
