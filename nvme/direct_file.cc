@@ -172,11 +172,12 @@ Result<bool> DirectFile::allocate(uint64_t size_bytes) {
     return is_reserved;
 }
 
-Status DirectFile::probe() {
+Status DirectFile::probe(Probe kind) {
     CHECK_GE(allocated_bytes_, page_bytes);
     Bounce bounce{};
     const std::span<std::byte> page(bounce.bytes, page_bytes);
     for (const Direction direction : {Direction::write, Direction::read}) {
+        if (direction == Direction::write && kind == Probe::read) continue;
         const Request request{
             .direction = direction, .descriptor = descriptor_, .offset_bytes = 0, .memory = page};
         const int64_t result = execute(operations_, request);

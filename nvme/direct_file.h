@@ -22,6 +22,7 @@ namespace headrace::nvme {
 
 enum class Existence : uint8_t { must_exist, may_be_made };
 enum class CachePolicy : uint8_t { direct, buffered };
+enum class Probe : uint8_t { write_and_read, read };
 
 class DirectFile {
   public:
@@ -51,9 +52,10 @@ class DirectFile {
     // whether the space is reserved: false on file systems that have no fallocate.
     offload::Result<bool> allocate(uint64_t size_bytes);
 
-    // Writes a page of zeros and reads it back; EINVAL turns this file to buffered. Call once,
-    // before anything else is in flight; the file is at least a page long (CHECK).
-    offload::Status probe();
+    // Writes a page of zeros at the beginning and reads it back, or only reads where bytes are to
+    // be kept; EINVAL turns this file to buffered. Call once, before anything else is in flight;
+    // the file is at least a page long (CHECK).
+    offload::Status probe(Probe kind);
 
     // Whole or an Error. offset_bytes is a multiple of page_bytes (CHECK); the memory may be of any
     // size and alignment: what O_DIRECT cannot take goes through a page of this call's own, and the

@@ -1,8 +1,6 @@
 #include "nvme/nvme_store.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,9 +9,11 @@
 
 #include "nvme/calls.h"
 #include "nvme/file_system.h"
-#include "nvme/format.h"
+#include "nvme/huge_pages.h"
+#include "nvme/io_buffer.h"
 #include "nvme/io_error.h"
 #include "offload/check.h"
+#include "offload/page_sum.h"
 
 namespace headrace::nvme {
 
@@ -21,7 +21,6 @@ using offload::Direction;
 using offload::Done;
 using offload::Error;
 using offload::ErrorCode;
-using offload::format_bytes;
 using offload::page_bytes;
 using offload::Result;
 using offload::Status;
@@ -31,12 +30,19 @@ namespace {
 
 constexpr uint32_t calling_threads_max = 8;
 
+Error damage_error() {
+    return Error{ErrorCode::bad_data, "its bytes are not those that were committed",
+                 "the drive or somebody else changed them: see dmesg and smartctl, and go back to "
+                 "the commit before or to a checkpoint"};
+}
+
 // Asserts what is the caller's to get right; returns what is the user's.
 Status check_options(const StoreOptions& options) {
     CHECK_GE(options.depth, 1u);
     CHECK_GT(options.block_bytes, 0u);
     CHECK_EQ(options.block_bytes % page_bytes, 0u);
-    CHECK(options.weights.empty() || options.weights.size() == options.paths.size());
+    const bool has_weights = options.opening != Opening::resume && !options.weights.empty();
+    CHECK(!has_weights || options.weights.size() == options.paths.size());
     if (options.paths.empty()) {
         return Error{ErrorCode::usage, "the store has no path",
                      "set nvme_paths to a folder on each drive"};
@@ -51,53 +57,10 @@ Status check_options(const StoreOptions& options) {
     return check_run_name(options.run_name);
 }
 
-Status check_budget(const StoreOptions& options, uint64_t needed_bytes) {
-    if (needed_bytes <= options.budget_bytes) return {};
-    return Error{
-        ErrorCode::does_not_fit,
-        fmt::format("the store needs {} ({} bytes) in {} and the nvme budget is {} ({} "
-                    "bytes)",
-                    format_bytes(needed_bytes), needed_bytes, fmt::join(options.paths, ", "),
-                    format_bytes(options.budget_bytes), options.budget_bytes),
-        "raise nvme_budget, or place less on nvme"};
-}
-
-std::array<uint8_t, 16> random_uuid() {
-    std::array<uint8_t, 16> uuid{};
-    CHECK_EQ(getrandom(uuid.data(), uuid.size(), 0), static_cast<ssize_t>(uuid.size()));
-    return uuid;
-}
-
-// A failed open leaves no new folder behind.
-void undo(const std::vector<std::unique_ptr<RunFolder>>& folders) {
-    for (const auto& folder : folders) {
-        if (folder->was_made) static_cast<void>(unlink_held(*folder));
-    }
-}
-
 }  // namespace
-
-uint64_t store_bytes_of(const std::vector<offload::PlaceSpec>& places, size_t path_count) {
-    CHECK_GE(path_count, 1u);
-    uint64_t bytes = map_bytes_of(places) * path_count;
-    for (const offload::PlaceSpec& place : places) bytes += place.size_bytes * place.copy_count;
-    return bytes;
-}
 
 Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options) {
     if (Status status = check_options(options); !status) return status.error();
-    if (options.weights.empty()) options.weights.assign(options.paths.size(), 1);
-    Placement placement = make_placement(options.places, options.weights, options.block_bytes);
-    CHECK(find_fault(placement) == nullptr);
-    const uint64_t needed_bytes = store_bytes_of(options.places, options.paths.size());
-    if (Status status = check_budget(options, needed_bytes); !status) return status.error();
-    std::vector<PathNeed> needs;
-    for (size_t path = 0; path < options.paths.size(); path++) {
-        needs.push_back({.path = options.paths[path],
-                         .size_bytes = placement.path_bytes[path] + map_bytes_of(options.places)});
-    }
-    if (Status status = check_paths(needs, options.run_name); !status) return status.error();
-
     Result<std::vector<std::string>> noted = check_file_systems(options.paths);
     if (!noted) return noted.error();
     std::vector<std::string> notes = std::move(*noted);
@@ -109,40 +72,85 @@ Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options) {
             options.engine = IoEngine::threads;
         }
     }
-    std::unique_ptr<NvmeStore> store(new NvmeStore(options, std::move(placement)));
+    const bool is_resume = options.opening == Opening::resume;
+    Result<StoreFiles> files =
+        is_resume ? resume_store_files(options, notes) : make_store_files(options, notes);
+    if (!files) return files.error();
+    std::unique_ptr<NvmeStore> store(new NvmeStore(options, std::move(*files)));
     store->notes_ = std::move(notes);
-    Status status = store->make_folders(options);
-    if (status.ok() && options.engine != IoEngine::threads) status = store->make_rings(options);
+    Status status;
+    if (options.engine != IoEngine::threads) status = store->make_rings(options);
     if (!status.ok()) {
-        undo(store->folders_);
+        remove_new(store->folders_);
         return status.error();
     }
+    const std::string note = huge_page_note(options.buffers);
+    if (!note.empty()) store->notes_.push_back(note);
     store->start_threads(options);
+    if (is_resume) status = store->recover(options.attempts);
+    if (!status.ok()) return status.error();
     return store;
 }
 
-NvmeStore::NvmeStore(const StoreOptions& options, Placement placement)
-    : places_(options.places), placement_(std::move(placement)), states_(places_.size()) {
+NvmeStore::NvmeStore(const StoreOptions& options, StoreFiles files)
+    : places_(options.places),
+      placement_(std::move(files.placement)),
+      folders_(std::move(files.folders)),
+      journal_(std::move(files.journal)),
+      generations_(places_, static_cast<uint32_t>(folders_.size())) {
     CHECK_EQ(placement_.copies.size(), places_.size());
+    CHECK(journal_ != nullptr);
 }
 
-Status NvmeStore::make_folders(const StoreOptions& options) {
-    for (const std::string& path : options.paths) {
-        Result<std::unique_ptr<RunFolder>> folder =
-            open_run_folder(path, options.run_name, options.operations);
-        if (!folder) return folder.error();
-        folders_.push_back(std::move(*folder));
+Status NvmeStore::recover(std::optional<uint64_t> attempts) {
+    const std::string attempted = "cannot resume the store " + folders_[0]->folder;
+    const std::optional<Commit>& newest = journal_->newest();
+    if (!newest) {
+        return Error{ErrorCode::bad_data, attempted,
+                     "it holds no commit: it ended before its first one; begin anew"};
     }
-    MapSpec spec{.uuid = random_uuid(),
-                 .path_index = 0,
-                 .run_name = options.run_name,
-                 .owner = this_owner()};
-    for (const auto& folder : folders_) {
-        const MapImage map = make_map(spec, places_, placement_);
-        if (Status status = lay_out(*folder, map, notes_); !status) return status;
-        spec.path_index++;
+    const std::optional<Commit>& older = journal_->older();
+    const bool is_older = attempts && older && older->record.attempts == *attempts &&
+                          newest->record.attempts != *attempts;
+    if (attempts && !is_older && newest->record.attempts != *attempts) {
+        const std::string kept =
+            older ? fmt::format("{} and {}", older->record.attempts, newest->record.attempts)
+                  : fmt::format("{} only", newest->record.attempts);
+        return Error{ErrorCode::bad_data, fmt::format("{} at step {}", attempted, *attempts),
+                     "its commits are of step " + kept};
     }
+    if (is_older) {
+        const uint64_t newest_attempts = newest->record.attempts;
+        if (Status status = step_back(); !status) {
+            return wrap(status.error(), fmt::format("{} at step {}: only step {} is left, because "
+                                                    "the next one had begun",
+                                                    attempted, *attempts, newest_attempts));
+        }
+        recovered_ = {.record = journal_->newest()->record, .other_attempts = {}};
+        return {};
+    }
+    generations_.restore(*newest);
+    recovered_ = {.record = newest->record, .other_attempts = {}};
+    if (older) recovered_->other_attempts = older->record.attempts;
     return {};
+}
+
+// To the older commit, if its bytes are still there: what the newer one did not change it shares
+// with it, the rest is read and its sums are verified. Then the newer one is erased, before
+// anything is written over what it names.
+Status NvmeStore::step_back() {
+    const Commit newest = *journal_->newest();
+    const Commit& older = *journal_->older();
+    generations_.restore(older);
+    for (size_t i = 0; i < older.places.size(); i++) {
+        if (!older.places[i].is_written || older.places[i] == newest.places[i]) continue;
+        const offload::PlaceId place = generations_.durable()[i];
+        const IoBuffer buffer(places_[place].size_bytes);
+        Status status = transfer_and_wait(*this, Direction::read, place,
+                                          buffer.first(places_[place].size_bytes));
+        if (!status.ok()) return status;
+    }
+    return journal_->forget_newest();
 }
 
 Status NvmeStore::make_rings(const StoreOptions& options) {
@@ -260,31 +268,36 @@ void NvmeStore::start(Transfer transfer) {
     CHECK_EQ(transfer.memory.size() % page_bytes, 0u);
     CHECK_LE(transfer.memory.size(), places_[transfer.place].size_bytes);
     CHECK_EQ(reinterpret_cast<uintptr_t>(transfer.memory.data()) % page_bytes, 0u);
-    const offload::PlaceSpec& place = places_[transfer.place];
     const bool is_read = transfer.direction == Direction::read;
+    const bool is_durable_write = !is_read && places_[transfer.place].copy_count == 2;
+    if (is_read) transfer.sum.reset();
+    if (is_durable_write && !transfer.sum) transfer.sum = offload::page_sum(transfer.memory);
     ActiveTransfer* active = nullptr;
     {
         std::lock_guard lock(mutex_);
         CHECK(!is_closing_);
-        PlaceState& state = states_[transfer.place];
-        CHECK_TEXT(state.writers == 0, "a write of the place is in flight: " + place.name);
-        CHECK_TEXT(is_read || state.readers == 0,
-                   "a read of the place is in flight: " + place.name);
-        (is_read ? state.readers : state.writers)++;
+        if (is_durable_write && generations_.fault()) {
+            return refuse(std::move(transfer.done), *generations_.fault());
+        }
         in_flight_count_++;
         active = &take_active();
-        const uint64_t written_bytes = state.written_bytes[state.truth];
-        if (is_read && written_bytes == 0) {
-            active->transfer = std::move(transfer);
-            (last_zeros_ != nullptr ? last_zeros_->next : first_zeros_) = active;
-            last_zeros_ = active;
-            changed_.notify_all();
-            return;
-        }
-        const uint8_t copy = is_read || place.copy_count == 1 ? state.truth : 1 - state.truth;
-        if (is_read && written_bytes < transfer.memory.size()) {
-            std::ranges::fill(transfer.memory.subspan(written_bytes), std::byte{0});
-            transfer.memory = transfer.memory.first(written_bytes);
+        uint8_t copy = 0;
+        if (is_read) {
+            const Generations::Reading reading =
+                generations_.begin_read(transfer.place, transfer.memory.size());
+            if (reading.size_bytes == 0) {
+                active->transfer = std::move(transfer);
+                (last_zeros_ != nullptr ? last_zeros_->next : first_zeros_) = active;
+                last_zeros_ = active;
+                changed_.notify_all();
+                return;
+            }
+            std::ranges::fill(transfer.memory.subspan(reading.size_bytes), std::byte{0});
+            transfer.memory = transfer.memory.first(reading.size_bytes);
+            transfer.sum = reading.sum;
+            copy = reading.copy;
+        } else {
+            copy = generations_.begin_write(transfer.place);
         }
         const CopyId id{.place = transfer.place, .copy = copy};
         reset(*active, std::move(transfer), id, placement_);
@@ -303,18 +316,20 @@ void NvmeStore::finish(ActiveTransfer& active) {
     const offload::PlaceId place = active.transfer.place;
     std::function<void(Status)> done = std::move(active.transfer.done);
     Status outcome = std::exchange(active.outcome, {});
+    if (is_read && outcome.ok() && active.transfer.sum &&
+        offload::page_sum(active.transfer.memory) != *active.transfer.sum) {
+        outcome = damage_error();
+    }
     {
         std::lock_guard lock(mutex_);
-        PlaceState& state = states_[place];
-        uint32_t& users = is_read ? state.readers : state.writers;
-        CHECK_GT(users, 0u);
-        users--;
-        if (!is_read && outcome.ok()) {
-            const uint8_t copy = active.copy.copy;
-            const uint64_t kept_bytes = copy == state.truth ? state.written_bytes[copy] : 0;
-            state.truth = copy;
-            state.written_bytes[copy] =
-                std::max<uint64_t>(kept_bytes, active.transfer.memory.size());
+        if (is_read) {
+            generations_.end_read(place, outcome.ok() && active.transfer.sum.has_value());
+        } else {
+            generations_.end_write(place,
+                                   {.copy = active.copy.copy,
+                                    .size_bytes = active.transfer.memory.size(),
+                                    .sum = active.transfer.sum.value_or(0)},
+                                   outcome.ok());
         }
         give_back(active);
     }
@@ -349,20 +364,64 @@ void NvmeStore::serve_zeros() {
     }
 }
 
+void NvmeStore::refuse(Done done, Error error) {
+    chores_[0]->add(ChoreKind::record,
+                    [done = std::move(done), error = std::move(error)] { done(error); });
+}
+
 void NvmeStore::sync(uint32_t path, Done done) {
     CHECK_LT(path, folders_.size());
-    chores_[path]->add(ChoreKind::sync, [this, path, done = std::move(done)] {
-        done(folders_[path]->data.flush());
+    std::lock_guard lock(mutex_);
+    if (generations_.fault()) return refuse(std::move(done), *generations_.fault());
+    const uint64_t begun_at = generations_.begin_sync();
+    chores_[path]->add(ChoreKind::sync, [this, path, begun_at, done = std::move(done)] {
+        const Status status = folders_[path]->data.flush();
+        {
+            std::lock_guard chore_lock(mutex_);
+            if (status.ok()) {
+                generations_.end_sync(path, begun_at);
+            } else {
+                generations_.fail(status.error());
+            }
+        }
+        done(status);
     });
 }
 
-void NvmeStore::record(const offload::CommitRecord&, Done done) {
-    chores_[0]->add(ChoreKind::record, [done = std::move(done)] { done({}); });
+void NvmeStore::record(const offload::CommitRecord& record, Done done) {
+    std::lock_guard lock(mutex_);
+    if (generations_.fault()) return refuse(std::move(done), *generations_.fault());
+    chores_[0]->add(ChoreKind::record, [this, record, truths = generations_.begin_record(),
+                                        done = std::move(done)]() mutable {
+        const Status status = journal_->record(record, std::move(truths));
+        if (!status.ok()) {
+            std::lock_guard chore_lock(mutex_);
+            generations_.fail(status.error());
+        }
+        done(status);
+    });
 }
 
 void NvmeStore::seal(Done done) {
-    chores_[0]->add(ChoreKind::seal,
-                    [this, done = std::move(done)] { done(folders_[0]->map.flush()); });
+    std::lock_guard lock(mutex_);
+    if (generations_.fault()) return refuse(std::move(done), *generations_.fault());
+    chores_[0]->add(ChoreKind::seal, [this, done = std::move(done)] {
+        const Status status = journal_->seal();
+        {
+            std::lock_guard chore_lock(mutex_);
+            if (status.ok()) {
+                generations_.end_seal();
+            } else {
+                generations_.fail(status.error());
+            }
+        }
+        done(status);
+    });
+}
+
+const std::string& NvmeStore::path_name(size_t path) const {
+    CHECK_LT(path, folders_.size());
+    return folders_[path]->path;
 }
 
 uint64_t NvmeStore::bytes_on(size_t path) const {
@@ -392,7 +451,8 @@ Status remove_store(const std::vector<std::string>& paths, const std::string& ru
     for (const std::string& path : paths) {
         struct stat facts {};
         if (lstat(run_folder_of(path, run_name).c_str(), &facts) != 0) continue;
-        Result<std::unique_ptr<RunFolder>> folder = open_run_folder(path, run_name, {});
+        Result<std::unique_ptr<RunFolder>> folder =
+            open_run_folder({.path = path, .run_name = run_name}, Existence::may_be_made, {});
         if (!folder) return folder.error();
         held.push_back(std::move(*folder));
     }

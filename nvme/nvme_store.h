@@ -4,9 +4,15 @@
 // that serve it.
 //
 // open_store refuses what cannot work before it makes anything: a path that is missing, a file,
-// read-only, not writable or too full, a budget that is too small. It replaces the store of a dead
-// run of the same name; one that is held is refused with its owner's name. What it can do without
-// (O_DIRECT, registered buffers, io_uring) it notes: notes() is for the log, one line each.
+// read-only, not writable or too full, a budget that is too small. It makes a store, replacing that
+// of a dead run of the same name, or resumes one at a commit (Opening); one that is held is refused
+// with its owner's name. What it can do without (O_DIRECT, registered buffers, io_uring) it notes:
+// notes() is for the log, one line each.
+//
+// Commits are as offload/store.h says, with two more words. A place that a commit finds written was
+// written whole (CHECK). After a move of a commit failed, the store makes no further commit and
+// takes no further write of a two-copy place. After a resume the first whole read of a place
+// verifies its sum; a place that is damaged is an Error that names it.
 //
 // A write that is a prefix of a place keeps the rest of a one-copy place; of a two-copy place the
 // rest reads as zeros from then on. The memory of transfers is the caller's: page-aligned, best on
@@ -33,9 +39,13 @@
 #include "nvme/block_queue.h"
 #include "nvme/chores.h"
 #include "nvme/file_operations.h"
+#include "nvme/generations.h"
+#include "nvme/journal.h"
 #include "nvme/placement.h"
 #include "nvme/ring.h"
 #include "nvme/run_folder.h"
+#include "nvme/store_files.h"
+#include "nvme/store_options.h"
 #include "nvme/uring_probe.h"
 #include "nvme/watchdog.h"
 #include "nvme/write_limit.h"
@@ -45,29 +55,11 @@
 
 namespace headrace::nvme {
 
-struct StoreOptions {
-    std::vector<std::string> paths = {};
-    std::string run_name = {};  // of the folder: letters, digits, '.', '_', '-'
-    std::vector<offload::PlaceSpec> places = {};
-    std::vector<uint32_t> weights = {};  // blocks per path and cycle; empty: equal
-    IoEngine engine = IoEngine::automatic;
-    uint32_t depth = 8;  // blocks in flight per path; threads: at most 8 of them
-    uint64_t block_bytes = 1 * offload::mib;  // of a request, and the stripe
-    std::vector<std::span<std::byte>> buffers = {};
-    Registration registration = Registration::preferred;
-    uint64_t budget_bytes = std::numeric_limits<uint64_t>::max();  // of all paths together
-    // Of writes of places, all paths together; at least 1. The maximum: as fast as they go.
-    uint64_t write_bytes_per_s_max = std::numeric_limits<uint64_t>::max();
-    // When a request has not ended for stuck_after, on_stuck is called with the words for it, once,
-    // on a thread of the store. Whoever gets them says them and ends the process with _exit; to
-    // leave without running into destructors, abandon() the store. Without on_stuck nobody watches.
-    std::chrono::nanoseconds stuck_after = std::chrono::seconds(300);
-    std::function<void(std::string)> on_stuck = {};
-    FileOperations operations = {};  // tests: faults
+// What a store was resumed at.
+struct Recovered {
+    offload::CommitRecord record = {};
+    std::optional<uint64_t> other_attempts = {};  // of the other commit that was kept
 };
-
-// What a store of these places takes: data and maps, all paths together.
-uint64_t store_bytes_of(const std::vector<offload::PlaceSpec>& places, size_t path_count);
 
 class NvmeStore final : public offload::Store {
   public:
@@ -80,31 +72,29 @@ class NvmeStore final : public offload::Store {
     uint32_t path_count() const override { return static_cast<uint32_t>(folders_.size()); }
     const std::vector<offload::PlaceSpec>& places() const override { return places_; }
 
+    // The commit that a resume opened at; none of a fresh store. Fixed since open_store.
+    const std::optional<Recovered>& recovered() const { return recovered_; }
+
     // What is done without, for people. Fixed since open_store.
     const std::vector<std::string>& notes() const { return notes_; }
     std::string_view engine_name() const { return rings_.empty() ? "threads" : "io_uring"; }
 
-    uint64_t bytes_on(size_t path) const;          // reserved for places there
-    bool is_buffered(size_t path) const;           // not O_DIRECT
-    PathStatistics statistics(size_t path) const;  // since it was opened
-    uint64_t registered_bytes() const;             // per ring
+    const std::string& path_name(size_t path) const;  // as the user gave it
+    uint64_t bytes_on(size_t path) const;             // reserved for places there
+    bool is_buffered(size_t path) const;              // not O_DIRECT
+    PathStatistics statistics(size_t path) const;     // since it was opened
+    uint64_t registered_bytes() const;                // per ring
 
   private:
     friend offload::Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options);
 
-    // What the store knows of a place. Only complete writes change it, but for the two counts.
-    struct PlaceState {
-        uint8_t truth = 0;
-        std::array<uint64_t, 2> written_bytes = {0, 0};  // 0: reads as zeros
-        uint32_t readers = 0;
-        uint32_t writers = 0;
-    };
-
-    NvmeStore(const StoreOptions& options, Placement placement);
-    offload::Status make_folders(const StoreOptions& options);
+    NvmeStore(const StoreOptions& options, StoreFiles files);
     offload::Status make_rings(const StoreOptions& options);
     void start_threads(const StoreOptions& options);
+    offload::Status recover(std::optional<uint64_t> attempts);
+    offload::Status step_back();
     std::optional<Pending> oldest_pending() const;
+    void refuse(offload::Done done, offload::Error error);
     ActiveTransfer& take_active();           // mutex_ held
     void give_back(ActiveTransfer& active);  // mutex_ held
     void finish(ActiveTransfer& active);
@@ -113,14 +103,16 @@ class NvmeStore final : public offload::Store {
     const std::vector<offload::PlaceSpec> places_;
     const Placement placement_;
     std::vector<std::string> notes_;
-    std::vector<std::unique_ptr<RunFolder>> folders_;
+    const std::vector<std::unique_ptr<RunFolder>> folders_;
+    const std::unique_ptr<Journal> journal_;  // chores_[0]'s thread, once it runs
+    std::optional<Recovered> recovered_;
     std::unique_ptr<WriteLimit> write_limit_;  // null: none
     std::vector<std::unique_ptr<BlockQueue>> queues_;
     std::vector<std::unique_ptr<Ring>> rings_;  // empty: threads
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<PlaceState> states_;
+    Generations generations_;
     std::deque<ActiveTransfer> actives_;  // grows to the most that were in flight at once
     ActiveTransfer* free_active_ = nullptr;
     ActiveTransfer* first_zeros_ = nullptr;  // reads of places that were never written

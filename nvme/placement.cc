@@ -72,26 +72,39 @@ std::vector<uint32_t> make_pattern(const std::vector<uint32_t>& weights) {
     return pattern;
 }
 
-Placement make_placement(const std::vector<offload::PlaceSpec>& places,
-                         const std::vector<uint32_t>& weights, uint64_t stripe_bytes) {
+Placement lay_places(const std::vector<offload::PlaceSpec>& places, std::vector<uint32_t> pattern,
+                     uint64_t stripe_bytes) {
     CHECK_GT(stripe_bytes, 0u);
     CHECK_EQ(stripe_bytes % page_bytes, 0u);
+    CHECK(!pattern.empty());
+    const uint32_t path_count = std::ranges::max(pattern) + 1;
+    for (uint32_t path = 0; path < path_count; path++) CHECK(std::ranges::count(pattern, path) > 0);
     Placement placement{.stripe_bytes = stripe_bytes,
-                        .pattern = make_pattern(weights),
-                        .copies = {},
-                        .path_bytes = std::vector<uint64_t>(weights.size(), 0)};
+                        .pattern = std::move(pattern),
+                        .copies = std::vector<std::vector<CopyExtent>>(places.size()),
+                        .path_bytes = std::vector<uint64_t>(path_count, 0),
+                        .durable_bytes = {}};
     uint32_t next_slot = 0;
-    for (const offload::PlaceSpec& place : places) {
-        CHECK_GT(place.size_bytes, 0u);
-        CHECK_EQ(place.size_bytes % page_bytes, 0u);
-        CHECK(place.copy_count == 1 || place.copy_count == 2);
-        std::vector<CopyExtent> extents;
-        for (int copy = 0; copy < place.copy_count; copy++) {
-            extents.push_back(place_copy(place.size_bytes, placement, next_slot));
+    for (const uint8_t copy_count : {uint8_t{2}, uint8_t{1}}) {
+        for (size_t place = 0; place < places.size(); place++) {
+            const offload::PlaceSpec& spec = places[place];
+            CHECK(spec.copy_count == 1 || spec.copy_count == 2);
+            if (spec.copy_count != copy_count) continue;
+            CHECK_GT(spec.size_bytes, 0u);
+            CHECK_EQ(spec.size_bytes % page_bytes, 0u);
+            for (uint8_t copy = 0; copy < copy_count; copy++) {
+                placement.copies[place].push_back(
+                    place_copy(spec.size_bytes, placement, next_slot));
+            }
         }
-        placement.copies.push_back(std::move(extents));
+        if (copy_count == 2) placement.durable_bytes = placement.path_bytes;
     }
     return placement;
+}
+
+Placement make_placement(const std::vector<offload::PlaceSpec>& places,
+                         const std::vector<uint32_t>& weights, uint64_t stripe_bytes) {
+    return lay_places(places, make_pattern(weights), stripe_bytes);
 }
 
 BlockAddress address_of(const Placement& placement, CopyId id, uint64_t block) {
@@ -129,6 +142,9 @@ const char* find_fault(const Placement& placement) {
             end = extent.second;
         }
         if (end > placement.path_bytes[path]) return "an extent leaves its data file";
+        if (placement.durable_bytes[path] > placement.path_bytes[path]) {
+            return "the durable bytes are more than all";
+        }
     }
     return nullptr;
 }

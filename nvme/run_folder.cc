@@ -38,11 +38,14 @@ using offload::Status;
 
 namespace {
 
+constexpr const char* successor_ending = ".next";
+
 // Folder, map and data.
 constexpr uint64_t inodes_per_path = 3;
 
-// 2 s in steps of 20 ms: what a drive may take for the last writes of a killed run.
-constexpr int lock_attempts_max = 100;
+// In steps of 20 ms: for whoever only looks, and 2 s for the last writes of a killed run.
+constexpr int lock_attempts_max = 3;
+constexpr int dead_lock_attempts_max = 100;
 
 // Bytes that a file holds on its drive; 0 for what is not there.
 uint64_t stored_bytes(const std::string& file) {
@@ -99,39 +102,40 @@ struct Demand {
     uint64_t free_bytes = 0;
 };
 
-std::optional<Superblock> read_superblock(const std::string& map_path) {
+// Nobody known if there is no owner page.
+Owner read_owner(const std::string& map_path) {
     const int descriptor = open(map_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor < 0) return {};
-    std::array<std::byte, page_bytes> page{};
-    const ssize_t count = pread(descriptor, page.data(), page.size(), 0);
+    Page page{};
+    const ssize_t count = pread(descriptor, page.data(), page.size(), owner_page_offset);
     close(descriptor);
-    if (count != static_cast<ssize_t>(page.size())) return {};
-    if (classify(page) != FirstPage::store) return {};
-    return superblock_of(page);
+    return count == static_cast<ssize_t>(page.size()) ? owner_of(page) : Owner{};
 }
 
 // True if the store's owner ran on this boot of this machine and has ended.
-bool has_ended(const Superblock& head) {
-    if (this_owner().boot_id != head.owner_boot_id.data()) return false;
-    return kill(static_cast<pid_t>(head.owner_pid), 0) != 0 && errno == ESRCH;
+bool has_ended(const Owner& owner) {
+    if (owner.pid == 0 || this_owner().boot_id != owner.boot_id) return false;
+    return kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH;
 }
 
-// Becomes the owner. The last writes of a run that was killed a moment ago are waited for.
+// Becomes the owner. The last writes of a run that was killed a moment ago are waited for, and so
+// is whoever only looks whether the store is held.
 Status take_lock(DirectFile& file, const std::string& folder) {
     for (int attempt = 0; !file.lock(); attempt++) {
-        const std::optional<Superblock> head = read_superblock(folder + "/map");
-        if (head && has_ended(*head) && attempt < lock_attempts_max) {
+        const Owner owner = read_owner(folder + "/map");
+        const bool is_dead = has_ended(owner);
+        if (attempt < (is_dead ? dead_lock_attempts_max : lock_attempts_max)) {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             continue;
         }
         Error error{ErrorCode::failed, "the store " + folder + " is in use",
                     "its owner is not known: stop that run, or choose another run name"};
-        if (head) {
+        if (owner.pid != 0) {
             error.cause = fmt::format(
-                "process {} on host {} {}", head->owner_pid, head->owner_host.data(),
-                has_ended(*head) ? "has ended, but its last writes are still on their way to the "
-                                   "drive, or a child of it holds the files: try again in a minute"
-                                 : "holds it: stop that run, or choose another run name");
+                "process {} on host {} {}", owner.pid, owner.host,
+                is_dead ? "has ended, but its last writes are still on their way to the "
+                          "drive, or a child of it holds the files: try again in a minute"
+                        : "holds it: stop that run, or choose another run name");
         }
         return error;
     }
@@ -151,6 +155,7 @@ Status check_is_ours(const DirectFile& map, const std::string& folder) {
     if (Status read = map.read_exact(0, page); !read) return read;
     switch (classify(page)) {
         case FirstPage::zeros:
+        case FirstPage::older:
         case FirstPage::store: return {};
         case FirstPage::newer:
             return Error{ErrorCode::bad_data, "cannot replace " + folder,
@@ -165,11 +170,11 @@ Status check_is_ours(const DirectFile& map, const std::string& folder) {
 }
 
 // The second half of opening, with the map held: nobody else makes, takes over or removes.
-Result<DirectFile> open_data(const DirectFile& map, const std::string& folder,
+Result<DirectFile> open_data(const DirectFile& map, const std::string& folder, Existence existence,
                              const FileOperations& operations) {
     if (Status status = check_is_ours(map, folder); !status) return status.error();
     Result<DirectFile> data =
-        DirectFile::open(folder + "/data", Existence::may_be_made, CachePolicy::direct, operations);
+        DirectFile::open(folder + "/data", existence, CachePolicy::direct, operations);
     if (!data) return data;
     if (Status status = take_lock(*data, folder); !status) return status.error();
     return data;
@@ -191,12 +196,34 @@ void forbid_copy_on_write(const DirectFile& file, std::vector<std::string>& note
                     "remove the store and mount with nodatacow, or choose another path");
 }
 
+Status reserve(RunFolder& folder, uint64_t data_bytes, std::vector<std::string>& notes) {
+    // The probe wants a page, also where a path has no block.
+    const Result<bool> is_reserved = folder.data.allocate(std::max(data_bytes, page_bytes));
+    if (!is_reserved) return is_reserved.error();
+    if (!*is_reserved) {
+        notes.push_back("the file system of " + folder.path +
+                        " cannot reserve space: the store may meet a full drive in mid-run");
+    }
+    return {};
+}
+
+void note_cache(const RunFolder& folder, std::vector<std::string>& notes) {
+    if (!folder.data.is_buffered()) return;
+    notes.push_back(fmt::format("{} goes through the page cache, which is dropped after use: {}",
+                                folder.data.path(), folder.data.buffered_reason()));
+}
+
+Status write_owner(const RunFolder& folder) {
+    return folder.map.write_exact(owner_page_offset, owner_page_of(this_owner()));
+}
+
 }  // namespace
 
-std::string run_folder_of(const std::string& path, const std::string& run_name) {
+std::string run_folder_of(const std::string& path, const std::string& run_name, Role role) {
     CHECK(!path.empty());
     CHECK(!run_name.empty());
-    return path + (path.back() == '/' ? "headrace-" : "/headrace-") + run_name;
+    return path + (path.back() == '/' ? "headrace-" : "/headrace-") + run_name +
+           (role == Role::successor ? successor_ending : "");
 }
 
 Status check_run_name(const std::string& run_name) {
@@ -204,13 +231,14 @@ Status check_run_name(const std::string& run_name) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                c == '.' || c == '_' || c == '-';
     });
-    if (!run_name.empty() && run_name.size() <= 63 && is_plain && run_name[0] != '.') return {};
-    return Error{
-        ErrorCode::usage, fmt::format("'{}' cannot name a run", run_name),
-        "a name has 1 to 63 letters, digits, '.', '_' or '-', and does not begin with '.'"};
+    const bool is_framed = !run_name.starts_with('.') && !run_name.ends_with(successor_ending);
+    if (!run_name.empty() && run_name.size() <= 63 && is_plain && is_framed) return {};
+    return Error{ErrorCode::usage, fmt::format("'{}' cannot name a run", run_name),
+                 "a name has 1 to 63 letters, digits, '.', '_' or '-', and neither begins with '.' "
+                 "nor ends in '.next'"};
 }
 
-Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name) {
+Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name, Role role) {
     CHECK(!needs.empty());
     std::map<dev_t, Demand> demands;
     std::map<std::pair<dev_t, ino_t>, std::string> seen;
@@ -233,7 +261,7 @@ Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_na
     for (const PathNeed& need : needs) {  // an older store of the run makes room
         struct stat facts {};
         if (stat(need.path.c_str(), &facts) != 0) continue;
-        const std::string folder = run_folder_of(need.path, run_name);
+        const std::string folder = run_folder_of(need.path, run_name, role);
         demands[facts.st_dev].free_bytes +=
             stored_bytes(folder + "/data") + stored_bytes(folder + "/map");
     }
@@ -249,12 +277,14 @@ Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_na
     return {};
 }
 
-Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
-                                                   const std::string& run_name,
+Result<std::unique_ptr<RunFolder>> open_run_folder(const FolderName& name, Existence existence,
                                                    const FileOperations& operations) {
-    const std::string folder = run_folder_of(path, run_name);
-    const bool was_made = mkdir(folder.c_str(), 0700) == 0;
-    if (!was_made && errno != EEXIST) return io_error("cannot make " + folder, path, errno);
+    const std::string& path = name.path;
+    const std::string folder = run_folder_of(path, name.run_name, name.role);
+    const bool was_made = existence == Existence::may_be_made && mkdir(folder.c_str(), 0700) == 0;
+    if (existence == Existence::may_be_made && !was_made && errno != EEXIST) {
+        return io_error("cannot make " + folder, path, errno);
+    }
     struct stat facts {};
     if (lstat(folder.c_str(), &facts) != 0) return io_error("cannot stat " + folder, path, errno);
     if (!S_ISDIR(facts.st_mode)) {
@@ -268,14 +298,14 @@ Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
                      "it has a file `data` and no `map`: no store made it; remove the folder or "
                      "choose another run name"};
     }
-    Result<DirectFile> map = DirectFile::open(folder + "/map", Existence::may_be_made,
-                                              CachePolicy::buffered, operations);
+    Result<DirectFile> map =
+        DirectFile::open(folder + "/map", existence, CachePolicy::buffered, operations);
     if (!map) {
         if (was_made) rmdir(folder.c_str());
         return map.error();
     }
     if (Status status = take_lock(*map, folder); !status) return status.error();
-    Result<DirectFile> data = open_data(*map, folder, operations);
+    Result<DirectFile> data = open_data(*map, folder, existence, operations);
     if (!data) {  // a refusal leaves nothing new behind
         if (!had_data) unlink((folder + "/data").c_str());
         if (!had_map) unlink((folder + "/map").c_str());
@@ -289,34 +319,88 @@ Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
                                                     .was_made = was_made});
 }
 
-Status lay_out(RunFolder& folder, const MapImage& map, std::vector<std::string>& notes) {
+Status lay_out(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
+               std::vector<std::string>& notes) {
     CHECK(find_fault(map) == nullptr);
+    CHECK_GE(data_bytes, map.superblock.data_bytes);
     forbid_copy_on_write(folder.data, notes);
-    // The probe wants a page, also where a path has no block.
-    const uint64_t data_bytes = std::max(map.superblock.data_bytes, page_bytes);
-    const Result<bool> is_reserved = folder.data.allocate(data_bytes);
-    if (!is_reserved) return is_reserved.error();
-    if (!*is_reserved) {
-        notes.push_back("the file system of " + folder.path +
-                        " cannot reserve space: the store may meet a full drive in mid-run");
-    }
-    if (Status status = folder.data.probe(); !status) return status;
-    if (folder.data.is_buffered()) {
-        notes.push_back(
-            fmt::format("{} goes through the page cache, which is dropped after use: {}",
-                        folder.data.path(), folder.data.buffered_reason()));
-    }
+    if (Status status = reserve(folder, data_bytes, notes); !status) return status;
+    if (Status status = folder.data.probe(Probe::write_and_read); !status) return status;
+    note_cache(folder, notes);
     if (ftruncate(folder.map.descriptor(), 0) != 0) {
         return io_error("cannot empty " + folder.map.path(), folder.path, errno);
     }
     const Result<bool> is_map_reserved = folder.map.allocate(map.superblock.map_bytes);
     if (!is_map_reserved) return is_map_reserved.error();
-    if (Status status = folder.map.write_exact(place_table_offset, map.tables); !status) {
-        return status;
-    }
+    Status status = folder.map.write_exact(path_table_offset, map.tables);
+    if (status.ok()) status = write_owner(folder);
+    if (status.ok()) status = folder.map.flush();
     const auto head = std::as_bytes(std::span(&map.superblock, 1));
-    if (Status status = folder.map.write_exact(0, head); !status) return status;
-    return folder.map.flush();
+    if (status.ok()) status = folder.map.write_exact(0, head);
+    if (status.ok()) status = folder.map.flush();
+    if (status.ok()) status = sync_folder(folder.folder);
+    if (status.ok()) status = sync_folder(folder.path);
+    return status;
+}
+
+Status lay_out_scratch(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
+                       std::vector<std::string>& notes) {
+    CHECK(find_fault(map) == nullptr);
+    CHECK_GE(data_bytes, map.superblock.data_bytes);
+    Status status = reserve(folder, data_bytes, notes);
+    if (status.ok()) status = folder.data.probe(Probe::read);
+    if (!status.ok()) return status;
+    note_cache(folder, notes);
+    const Result<bool> is_map_reserved = folder.map.allocate(map.superblock.map_bytes);
+    if (!is_map_reserved) return is_map_reserved.error();
+    return write_owner(folder);
+}
+
+Result<MapImage> read_map(const RunFolder& folder) {
+    const auto damaged = [&](const std::string& cause) {
+        return Error{ErrorCode::bad_data, "cannot read the store " + folder.folder,
+                     cause + "; restore the folder, or remove it and begin anew"};
+    };
+    // What a killed process left in the page cache counts once it is on the drive.
+    if (Status status = folder.map.flush(); !status) return status.error();
+    const Result<uint64_t> map_bytes = folder.map.size_bytes();
+    const Result<uint64_t> data_bytes = folder.data.size_bytes();
+    if (!map_bytes) return map_bytes.error();
+    if (!data_bytes) return data_bytes.error();
+    static_cast<void>(folder.map.drop_cache(offload::Direction::read, 0, *map_bytes));
+    if (*map_bytes < page_bytes) return damaged("its map is empty: its making was cut short");
+    Page page{};
+    if (Status status = folder.map.read_exact(0, page); !status) return status.error();
+    const FirstPage kind = classify(page);
+    if (kind == FirstPage::zeros) return damaged("its map is empty: its making was cut short");
+    if (kind == FirstPage::older) return damaged("an older version made it, which had no commits");
+    CHECK_EQ(kind, FirstPage::store);  // the rest was refused when it was opened
+    MapImage map{.superblock = superblock_of(page), .tables = {}};
+    const Superblock& head = map.superblock;
+    const bool is_sane = head.commit_area_offset[0] > path_table_offset &&
+                         head.commit_area_offset[0] < head.map_bytes;
+    if (!is_sane || *map_bytes != head.map_bytes) {
+        return damaged(
+            fmt::format("its map has {} bytes instead of {}", *map_bytes, head.map_bytes));
+    }
+    map.tables.resize(head.commit_area_offset[0] - path_table_offset);
+    Status status = folder.map.read_exact(path_table_offset, map.tables);
+    if (!status) return status.error();
+    if (const char* fault = find_fault(map)) return damaged(std::string("its map: ") + fault);
+    if (*data_bytes < head.data_bytes) {
+        return damaged(fmt::format("its data has {} bytes of {}", *data_bytes, head.data_bytes));
+    }
+    return map;
+}
+
+Status sync_folder(const std::string& folder) {
+    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return io_error("cannot open " + folder, folder, errno);
+    const int outcome = fsync(descriptor) == 0 ? 0 : errno;
+    close(descriptor);
+    // File systems that cannot sync a folder say EINVAL.
+    if (outcome == 0 || outcome == EINVAL) return {};
+    return io_error("cannot make the folder " + folder + " durable", folder, outcome);
 }
 
 Status unlink_held(const RunFolder& folder) {

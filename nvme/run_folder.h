@@ -15,9 +15,15 @@
 
 namespace headrace::nvme {
 
-std::string run_folder_of(const std::string& path, const std::string& run_name);
+// A successor's folder lies beside that of the store it will succeed (FORMAT.md, successors).
+enum class Role : uint8_t { truth, successor };
 
-// 1 to 63 letters, digits, '.', '_', '-', not beginning with '.'; anything else is a usage Error.
+// `<path>/headrace-<run name>`, with `.next` behind it for a successor.
+std::string run_folder_of(const std::string& path, const std::string& run_name,
+                          Role role = Role::truth);
+
+// 1 to 63 letters, digits, '.', '_', '-', not beginning with '.' nor ending in ".next"; anything
+// else is a usage Error.
 offload::Status check_run_name(const std::string& run_name);
 
 // What one path is asked to hold.
@@ -29,31 +35,52 @@ struct PathNeed {
 // Looks and changes nothing: each path exists, is a folder, is writable by this user, is not named
 // twice, and its file system has the room and the inodes (what an older store of the same run
 // holds there counts as free; paths on one file system share its room). The Error names the path.
-offload::Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name);
+offload::Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name,
+                            Role role = Role::truth);
 
 // Both files, locked by this process. Destroying it keeps the files and gives up the locks.
 struct RunFolder {
     std::string path;    // as the user gave it
     std::string folder;  // run_folder_of
-    DirectFile map;      // buffered: small, written once
+    DirectFile map;      // buffered: small
     DirectFile data;
     bool was_made = false;  // by this call: an undo may remove it
 };
 
-// Makes or takes over the folder and locks its files; what an older store holds stays as it was.
-// Errors: in use (names the owner where known), not ours, made by a newer version, the system's.
-offload::Result<std::unique_ptr<RunFolder>> open_run_folder(const std::string& path,
-                                                            const std::string& run_name,
+struct FolderName {
+    std::string path;
+    std::string run_name;
+    Role role = Role::truth;
+};
+
+// Takes over the folder, or makes it if it may be made, and locks its files; what an older store
+// holds stays as it was. Errors: in use (names the owner where known), not ours, made by a newer
+// version, the system's.
+offload::Result<std::unique_ptr<RunFolder>> open_run_folder(const FolderName& name,
+                                                            Existence existence,
                                                             const FileOperations& operations);
 
-// Reserves the space, finds out by one write and one read how the drive takes them, and writes
-// the map, superblock last. From here on the older store is gone. Notes what is done without.
-offload::Status lay_out(RunFolder& folder, const MapImage& map, std::vector<std::string>& notes);
+// Reserves the space for data_bytes of data (at least those of the map's durable places), finds out
+// by one write and one read how the drive takes them, and writes the map, superblock last, all of
+// it durable. From here on the older store is gone. Notes what is done without.
+offload::Status lay_out(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
+                        std::vector<std::string>& notes);
+
+// The same for a store that is there: durable bytes stay, scratch is made, longer or shorter.
+offload::Status lay_out_scratch(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
+                                std::vector<std::string>& notes);
+
+// The map of a store, its tables and sizes checked (bad_data Error): of a held folder, from the
+// drive, durable.
+offload::Result<MapImage> read_map(const RunFolder& folder);
 
 // Unlinks the files of a folder that this process holds, and the folder if nothing else is in it.
 offload::Status unlink_held(const RunFolder& folder);
 
-// Who this process is, for the superblock.
+// Who this process is, for the owner page.
 Owner this_owner();
+
+// Makes what was made, renamed or unlinked in a folder durable.
+offload::Status sync_folder(const std::string& folder);
 
 }  // namespace headrace::nvme

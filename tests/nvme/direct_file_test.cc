@@ -111,7 +111,7 @@ TEST(DirectFile, EinvalAtTheFirstIoTurnsBuffered) {
     ASSERT_TRUE(file.ok());
     EXPECT_FALSE(file->is_buffered());
     ASSERT_TRUE(file->allocate(mib).ok());
-    ASSERT_TRUE(file->probe().ok());
+    ASSERT_TRUE(file->probe(Probe::write_and_read).ok());
     EXPECT_TRUE(file->is_buffered());
     EXPECT_NE(file->buffered_reason().find("first I/O"), std::string::npos);
 }

@@ -3,6 +3,7 @@
 #include "nvme/format.h"
 
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <cstring>
 
@@ -14,19 +15,18 @@ namespace {
 using offload::mib;
 using offload::PlaceSpec;
 
-const std::vector<PlaceSpec>& two_places() {
-    static const std::vector<PlaceSpec> places = {
-        {.name = "hi layers.0/0", .size_bytes = 2 * mib, .copy_count = 2},
-        {.name = "stash", .size_bytes = mib, .copy_count = 1}};
-    return places;
+std::vector<PlaceSpec> durable_places() {
+    return {{.name = "hi layers.0/0", .size_bytes = 2 * mib, .copy_count = 2},
+            {.name = "stash", .size_bytes = mib, .copy_count = 2}};
 }
 
 MapImage example() {
     return make_map({.uuid = {1, 2, 3},
                      .path_index = 1,
                      .run_name = "run",
-                     .owner = {.pid = 77, .host = "host", .boot_id = "boot"}},
-                    two_places(), make_placement(two_places(), {1, 1}, mib));
+                     .paths = {"/mnt/a", "/mnt/b"},
+                     .predecessor = {.uuid = {9}, .paths = {"/old"}}},
+                    durable_places(), make_placement(durable_places(), {1, 1}, mib));
 }
 
 template <typename Value>
@@ -46,34 +46,77 @@ TEST(Format, TheSuperblockLiesAsThePageSays) {
     const MapImage map = example();
     const void* head = &map.superblock;
     EXPECT_EQ(std::memcmp(head, "HEADRACE", 8), 0);
-    EXPECT_EQ(at<uint32_t>(head, 8), 1u);         // version
+    EXPECT_EQ(at<uint32_t>(head, 8), 2u);         // version
     EXPECT_EQ(at<uint32_t>(head, 12), 1u);        // layout
     EXPECT_EQ(at<uint8_t>(head, 18), 3u);         // uuid
     EXPECT_EQ(at<uint32_t>(head, 32), 1u);        // path_index
     EXPECT_EQ(at<uint32_t>(head, 36), 2u);        // path_count
     EXPECT_EQ(at<uint64_t>(head, 40), mib);       // stripe_bytes
     EXPECT_EQ(at<uint64_t>(head, 48), 2u);        // place_count
-    EXPECT_EQ(at<uint64_t>(head, 56), 16384u);    // place_table_offset
-    EXPECT_EQ(at<uint64_t>(head, 64), 20480u);    // name_table_offset
+    EXPECT_EQ(at<uint64_t>(head, 56), 49152u);    // place_table_offset
+    EXPECT_EQ(at<uint64_t>(head, 64), 53248u);    // name_table_offset
     EXPECT_EQ(at<uint64_t>(head, 72), 18u);       // name_table_bytes
-    EXPECT_EQ(at<uint64_t>(head, 112), 2 * mib);  // data_bytes
-    EXPECT_EQ(at<uint32_t>(head, 128), 77u);      // owner_pid
-    EXPECT_EQ(at<uint32_t>(head, 132), 2u);       // pattern_count
-    EXPECT_STREQ(static_cast<const char*>(head) + 136, "host");
-    EXPECT_STREQ(static_cast<const char*>(head) + 200, "boot");
-    EXPECT_EQ(at<uint8_t>(head, 257), 1u);  // pattern[1]
+    EXPECT_EQ(at<uint64_t>(head, 80), 57344u);    // commit_area_offset
+    EXPECT_EQ(at<uint64_t>(head, 88), 65536u);    // and of the second
+    EXPECT_EQ(at<uint64_t>(head, 96), 8192u);     // commit_area_bytes
+    EXPECT_EQ(at<uint64_t>(head, 104), 73728u);   // map_bytes
+    EXPECT_EQ(at<uint64_t>(head, 112), 3 * mib);  // data_bytes: without scratch
+    EXPECT_EQ(at<uint32_t>(head, 128), 2u);       // pattern_count
+    EXPECT_EQ(at<uint32_t>(head, 132), 1u);       // predecessor_path_count
+    EXPECT_EQ(at<uint8_t>(head, 136), 9u);        // predecessor_uuid
+    EXPECT_EQ(at<uint8_t>(head, 257), 1u);        // pattern[1]
     EXPECT_STREQ(static_cast<const char*>(head) + 512, "run");
 }
 
-TEST(Format, ThePlaceTableLiesAsThePageSays) {
+TEST(Format, TheTablesLieAsThePageSays) {
     const MapImage map = example();
-    const std::byte* second = map.tables.data() + 64;
+    const auto* paths = reinterpret_cast<const char*>(map.tables.data());
+    EXPECT_STREQ(paths, "/mnt/a");
+    EXPECT_STREQ(paths + 7, "/mnt/b");
+    EXPECT_STREQ(paths + 16384, "/old");
+    const std::byte* entries = map.tables.data() + (49152 - 16384);
+    const std::byte* second = entries + 64;
     EXPECT_EQ(at<uint64_t>(second, 0), mib);
-    EXPECT_EQ(at<uint32_t>(second, 40), 13u);  // name_offset
-    EXPECT_EQ(at<uint16_t>(second, 44), 5u);   // name_bytes
-    EXPECT_EQ(at<uint8_t>(second, 46), 1u);    // copy_count
-    EXPECT_EQ(std::memcmp(map.tables.data() + 4096, "hi layers.0/0stash", 18), 0);
-    EXPECT_EQ(at<uint64_t>(map.tables.data(), 24), mib);  // half of copy 0 lies on this path
+    EXPECT_EQ(at<uint32_t>(second, 40), 13u);   // name_offset
+    EXPECT_EQ(at<uint16_t>(second, 44), 5u);    // name_bytes
+    EXPECT_EQ(at<uint64_t>(entries, 24), mib);  // half of copy 0 lies on this path
+    EXPECT_EQ(std::memcmp(entries + 4096, "hi layers.0/0stash", 18), 0);
+}
+
+TEST(Format, WhatWasWrittenIsRead) {
+    const MapImage map = example();
+    EXPECT_EQ(places_of(map), durable_places());
+    EXPECT_EQ(pattern_of(map.superblock), (std::vector<uint32_t>{0, 1}));
+    EXPECT_EQ(paths_of(map), (std::vector<std::string>{"/mnt/a", "/mnt/b"}));
+    EXPECT_EQ(predecessor_of(map), (Predecessor{.uuid = {9}, .paths = {"/old"}}));
+}
+
+// The owner and the notice: a torn page is nobody's.
+TEST(Format, OwnerAndNoticeSurviveATornWrite) {
+    const Owner owner{.pid = 77, .host = "host", .boot_id = "boot"};
+    Page page = owner_page_of(owner);
+    EXPECT_EQ(at<uint32_t>(page.data(), 8), 77u);
+    EXPECT_STREQ(reinterpret_cast<const char*>(page.data()) + 16, "host");
+    EXPECT_STREQ(reinterpret_cast<const char*>(page.data()) + 80, "boot");
+    EXPECT_EQ(owner_of(page), owner);
+    page[20] ^= std::byte{1};
+    EXPECT_EQ(owner_of(page), Owner{});
+    EXPECT_EQ(owner_of(Page{}), Owner{});
+
+    const Notice notice{.successor_uuid = {4, 5}, .path = "/mnt/next"};
+    page = notice_page_of(notice);
+    EXPECT_EQ(at<uint8_t>(page.data(), 9), 5u);
+    EXPECT_EQ(std::memcmp(page.data() + 32, "/mnt/next", 9), 0);
+    EXPECT_EQ(notice_of(page), notice);
+    page[33] ^= std::byte{1};
+    EXPECT_FALSE(notice_of(page).has_value());
+}
+
+TEST(Format, PathsThatAreTooLongAreAUsageError) {
+    const std::vector<std::string> most(4, std::string(4095, 'p'));
+    EXPECT_TRUE(check_path_table(most).ok());
+    EXPECT_EQ(check_path_table(std::vector(5, std::string(4095, 'p'))).error().code,
+              offload::ErrorCode::usage);
 }
 
 TEST(Format, EveryFirstPageIsTold) {
@@ -82,15 +125,21 @@ TEST(Format, EveryFirstPageIsTold) {
     EXPECT_EQ(classify(page), FirstPage::zeros);
     page = page_of(map.superblock);
     EXPECT_EQ(classify(page), FirstPage::store);
-    EXPECT_EQ(superblock_of(page).owner_pid, 77u);
+    EXPECT_EQ(superblock_of(page).path_index, 1u);
     page[600] = std::byte{1};
     EXPECT_EQ(classify(page), FirstPage::foreign);
     page = page_of(map.superblock);
     page[0] = std::byte{'X'};
     EXPECT_EQ(classify(page), FirstPage::foreign);
     page = page_of(map.superblock);
-    page[8] = std::byte{2};
+    page[8] = std::byte{3};
     EXPECT_EQ(classify(page), FirstPage::newer);
+    // Version 1 had its hash in the same place.
+    page = page_of(map.superblock);
+    page[8] = std::byte{1};
+    const uint64_t hash = XXH3_64bits(page.data(), 4088);
+    std::memcpy(page.data() + 4088, &hash, sizeof(hash));
+    EXPECT_EQ(classify(page), FirstPage::older);
 }
 
 TEST(Format, FindFaultSeesDamage) {
@@ -107,8 +156,9 @@ TEST(Format, FindFaultSeesDamage) {
 }
 
 TEST(Format, TenThousandPlacesHaveRoom) {
-    std::vector<PlaceSpec> places(10000, {.name = "m layers.39/3", .size_bytes = 4096});
-    const MapImage map = make_map({.uuid = {}, .path_index = 0, .run_name = "r", .owner = {}},
+    std::vector<PlaceSpec> places(10000,
+                                  {.name = "m layers.39/3", .size_bytes = 4096, .copy_count = 2});
+    const MapImage map = make_map({.uuid = {}, .run_name = "r", .paths = {"/p"}, .predecessor = {}},
                                   places, make_placement(places, {1}, mib));
     EXPECT_EQ(find_fault(map), nullptr);
     EXPECT_EQ(map.superblock.map_bytes, map_bytes_of(places));

@@ -1,0 +1,279 @@
+#include "nvme/store_files.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "nvme/io_error.h"
+#include "offload/check.h"
+#include "offload/units.h"
+
+namespace headrace::nvme {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::format_bytes;
+using offload::PlaceSpec;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+Status check_budget(const StoreOptions& options, uint64_t needed_bytes) {
+    if (needed_bytes <= options.budget_bytes) return {};
+    return Error{
+        ErrorCode::does_not_fit,
+        fmt::format("the store needs {} ({} bytes) in {} and the nvme budget is {} ({} "
+                    "bytes)",
+                    format_bytes(needed_bytes), needed_bytes, fmt::join(options.paths, ", "),
+                    format_bytes(options.budget_bytes), options.budget_bytes),
+        "raise nvme_budget, or place less on nvme"};
+}
+
+// `paths` in the order of the store.
+Status check_room(const StoreOptions& options, const std::vector<std::string>& paths,
+                  const Placement& placement, uint64_t map_bytes, Role role) {
+    CHECK_EQ(paths.size(), placement.path_bytes.size());
+    std::vector<PathNeed> needs;
+    for (size_t path = 0; path < paths.size(); path++) {
+        needs.push_back(
+            {.path = paths[path], .size_bytes = placement.path_bytes[path] + map_bytes});
+    }
+    return check_paths(needs, options.run_name, role);
+}
+
+Uuid random_uuid() {
+    Uuid uuid{};
+    CHECK_EQ(getrandom(uuid.data(), uuid.size(), 0), static_cast<ssize_t>(uuid.size()));
+    return uuid;
+}
+
+// Without links, as far as the file system says.
+std::vector<std::string> absolute(const std::vector<std::string>& paths) {
+    std::vector<std::string> result;
+    for (const std::string& path : paths) {
+        std::error_code error;
+        const std::filesystem::path whole = std::filesystem::canonical(path, error);
+        result.push_back(error ? path : whole.string());
+    }
+    return result;
+}
+
+Result<std::vector<std::unique_ptr<RunFolder>>> lock_all(const StoreOptions& options, Role role,
+                                                         Existence existence) {
+    std::vector<std::unique_ptr<RunFolder>> folders;
+    for (const std::string& path : options.paths) {
+        Result<std::unique_ptr<RunFolder>> folder =
+            open_run_folder({.path = path, .run_name = options.run_name, .role = role}, existence,
+                            options.operations);
+        if (!folder) {
+            remove_new(folders);
+            return folder.error();
+        }
+        folders.push_back(std::move(*folder));
+    }
+    return folders;
+}
+
+Status lay_out_all(StoreFiles& files, MapSpec spec, const std::vector<PlaceSpec>& durable,
+                   std::vector<std::string>& notes) {
+    // An older store ends on all paths before the new one begins on any.
+    for (const auto& folder : files.folders) {
+        if (ftruncate(folder->map.descriptor(), 0) != 0) {
+            return io_error("cannot empty " + folder->map.path(), folder->path, errno);
+        }
+    }
+    const Placement placement =
+        lay_places(durable, files.placement.pattern, files.placement.stripe_bytes);
+    CHECK(placement.path_bytes == files.placement.durable_bytes);  // scratch comes behind them
+    for (const auto& folder : files.folders) {
+        const MapImage map = make_map(spec, durable, placement);
+        const uint64_t data_bytes = files.placement.path_bytes[spec.path_index];
+        if (Status status = lay_out(*folder, map, data_bytes, notes); !status) return status;
+        if (spec.path_index == 0) {
+            files.journal = std::make_unique<Journal>(folder->map, map.superblock);
+        }
+        spec.path_index++;
+    }
+    return {};
+}
+
+// That a resume finds the places it expects.
+Status check_places(const std::vector<PlaceSpec>& wanted, const std::vector<PlaceSpec>& found,
+                    const std::string& folder) {
+    const auto [in_wanted, in_found] = std::ranges::mismatch(wanted, found);
+    if (in_wanted == wanted.end() && in_found == found.end()) return {};
+    const auto describe = [](const auto& place, const auto& end) {
+        return place == end ? "none"
+                            : fmt::format("'{}' of {} bytes", place->name, place->size_bytes);
+    };
+    return Error{
+        ErrorCode::bad_data, fmt::format("the store {} holds other places", folder),
+        fmt::format("place {}: the run wants {} and the store has {} ({} wanted in all, {} there); "
+                    "it was made for another model, another part size or other placements",
+                    in_wanted - wanted.begin(), describe(in_wanted, wanted.end()),
+                    describe(in_found, found.end()), wanted.size(), found.size())};
+}
+
+std::string index_list(const std::vector<std::string>& names) {
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Status check_all_there(const StoreOptions& options) {
+    std::vector<std::string> without;
+    for (const std::string& path : options.paths) {
+        struct stat facts {};
+        if (lstat(run_folder_of(path, options.run_name).c_str(), &facts) == 0) continue;
+        if (errno != ENOENT) return io_error("cannot use the NVMe path " + path, path, errno);
+        without.push_back(path);
+    }
+    if (without.empty()) return {};
+    return Error{ErrorCode::bad_data,
+                 fmt::format("cannot resume the run '{}' from {}", options.run_name,
+                             index_list(options.paths)),
+                 fmt::format("there is nothing of it in {}: name the paths that it was started "
+                             "with and no others (headrace store move adds or removes one)",
+                             index_list(without))};
+}
+
+}  // namespace
+
+void remove_new(const std::vector<std::unique_ptr<RunFolder>>& folders) {
+    for (const auto& folder : folders) {
+        if (folder->was_made) static_cast<void>(unlink_held(*folder));
+    }
+}
+
+std::vector<PlaceSpec> durable_of(const std::vector<PlaceSpec>& places) {
+    std::vector<PlaceSpec> durable;
+    std::ranges::copy_if(places, std::back_inserter(durable),
+                         [](const PlaceSpec& place) { return place.copy_count == 2; });
+    return durable;
+}
+
+uint64_t store_bytes_of(const std::vector<PlaceSpec>& places, size_t path_count) {
+    CHECK_GE(path_count, 1u);
+    uint64_t bytes = map_bytes_of(durable_of(places)) * path_count;
+    for (const PlaceSpec& place : places) bytes += place.size_bytes * place.copy_count;
+    return bytes;
+}
+
+Result<StoreFiles> make_store_files(const StoreOptions& options, std::vector<std::string>& notes) {
+    CHECK(options.opening != Opening::resume);
+    const Role role = options.opening == Opening::successor ? Role::successor : Role::truth;
+    const std::vector<PlaceSpec> durable = durable_of(options.places);
+    std::vector<uint32_t> weights = options.weights;
+    if (weights.empty()) weights.assign(options.paths.size(), 1);
+    StoreFiles files{.folders = {},
+                     .placement = make_placement(options.places, weights, options.block_bytes),
+                     .journal = {}};
+    CHECK(find_fault(files.placement) == nullptr);
+    const uint64_t map_bytes = map_bytes_of(durable);
+    Status status = check_budget(options, store_bytes_of(options.places, options.paths.size()));
+    if (status.ok()) status = check_room(options, options.paths, files.placement, map_bytes, role);
+    const MapSpec spec{.uuid = random_uuid(),
+                       .path_index = 0,
+                       .run_name = options.run_name,
+                       .paths = absolute(options.paths),
+                       .predecessor = options.predecessor};
+    if (status.ok()) status = check_path_table(spec.paths);
+    if (status.ok()) status = check_path_table(spec.predecessor.paths);
+    if (!status.ok()) return status.error();
+
+    auto folders = lock_all(options, role, Existence::may_be_made);
+    if (!folders) return folders.error();
+    files.folders = std::move(*folders);
+    status = lay_out_all(files, spec, durable, notes);
+    if (!status.ok()) {
+        remove_new(files.folders);
+        return status.error();
+    }
+    CHECK(files.journal != nullptr);
+    return files;
+}
+
+Result<StoreFiles> resume_store_files(const StoreOptions& options,
+                                      std::vector<std::string>& notes) {
+    CHECK(options.opening == Opening::resume);
+    if (Status status = check_all_there(options); !status) return status.error();
+    auto folders = lock_all(options, Role::truth, Existence::must_exist);
+    if (!folders) return folders.error();
+    std::vector<MapImage> maps;
+    for (const auto& folder : *folders) {
+        Result<MapImage> map = read_map(*folder);
+        if (!map) return map.error();
+        maps.push_back(std::move(*map));
+    }
+    const Result<std::vector<size_t>> order = order_of(maps, options.paths);
+    if (!order) return order.error();
+    const MapImage& first = maps[(*order)[0]];
+    const std::vector<PlaceSpec> durable = places_of(first);
+    StoreFiles files{.folders = {}, .placement = {}, .journal = {}};
+    std::vector<std::string> paths;
+    for (const size_t position : *order) {
+        paths.push_back(options.paths[position]);
+        files.folders.push_back(std::move((*folders)[position]));
+    }
+    Status status = check_places(durable_of(options.places), durable, files.folders[0]->folder);
+    if (!status.ok()) return status.error();
+    const Superblock& head = first.superblock;
+    files.placement = lay_places(options.places, pattern_of(head), head.stripe_bytes);
+    status = check_budget(options, store_bytes_of(options.places, paths.size()));
+    if (status.ok()) {
+        status = check_room(options, paths, files.placement, head.map_bytes, Role::truth);
+    }
+    for (size_t path = 0; path < paths.size() && status.ok(); path++) {
+        status = lay_out_scratch(*files.folders[path], maps[(*order)[path]],
+                                 files.placement.path_bytes[path], notes);
+    }
+    files.journal = std::make_unique<Journal>(files.folders[0]->map, head);
+    if (status.ok()) status = files.journal->read();
+    if (!status.ok()) return status.error();
+    return files;
+}
+
+Result<std::vector<size_t>> order_of(const std::vector<MapImage>& maps,
+                                     const std::vector<std::string>& paths) {
+    CHECK(!maps.empty());
+    CHECK_EQ(maps.size(), paths.size());
+    const Superblock& some = maps[0].superblock;
+    std::vector<size_t> order(some.path_count, maps.size());
+    const auto wrong = [&](std::string cause) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("the folders in {} are not one store", index_list(paths)),
+                     std::move(cause)};
+    };
+    for (size_t position = 0; position < maps.size(); position++) {
+        const Superblock& head = maps[position].superblock;
+        if (head.uuid != some.uuid) {
+            return wrong(
+                fmt::format("{} and {} hold different stores of the run: name the paths "
+                            "of one of them",
+                            paths[0], paths[position]));
+        }
+        CHECK_EQ(head.path_count, some.path_count);
+        if (order[head.path_index] != maps.size()) {
+            return wrong(fmt::format("{} and {} hold the same part of it: one is a copy",
+                                     paths[order[head.path_index]], paths[position]));
+        }
+        order[head.path_index] = position;
+    }
+    const std::vector<std::string> known = paths_of(maps[0]);
+    std::vector<std::string> missing;
+    for (size_t index = 0; index < order.size(); index++) {
+        if (order[index] == maps.size()) missing.push_back(known[index]);
+    }
+    if (missing.empty()) return order;
+    return wrong(
+        fmt::format("the store is on {} paths, and without its part in {} (the name when "
+                    "it was made) nothing can be read: mount and name them all",
+                    some.path_count, index_list(missing)));
+}
+
+}  // namespace headrace::nvme
