@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/data/child.h"
 #include "kernels/cuda_module.h"
+#include "nvme/file_system.h"
 #include "nvme/uring_probe.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -78,6 +80,27 @@ DoctorRow memory_row(const Machine& machine) {
     return {.name = "memory", .fact = fact, .remedy = {}};
 }
 
+State state_of(nvme::Verdict verdict) {
+    if (verdict == nvme::Verdict::works) return State::good;
+    return verdict == nvme::Verdict::refused ? State::missing : State::slower;
+}
+
+// Folders on one drive: striping over them gains nothing.
+void mark_shared_drives(const std::vector<std::string>& folders, std::vector<DoctorRow>& rows) {
+    CHECK_EQ(rows.size(), folders.size());
+    std::map<std::string, std::string> first_on;
+    for (size_t i = 0; i < folders.size(); i++) {
+        for (const std::string& drive : nvme::drives_of(folders[i])) {
+            const auto [found, is_new] = first_on.emplace(drive, folders[i]);
+            if (is_new || rows[i].state == State::missing) continue;
+            rows[i].state = State::slower;
+            rows[i].fact += fmt::format("; on {}, as is {}", drive, found->second);
+            rows[i].remedy += rows[i].remedy.empty() ? "" : "; ";
+            rows[i].remedy += "name one folder per drive: two on one are no faster";
+        }
+    }
+}
+
 std::string first_line_of(const std::string& text) {
     return text.substr(0, text.find('\n'));
 }
@@ -116,26 +139,28 @@ std::vector<DoctorRow> rows_of_drives(const std::vector<std::string>& folders) {
             row.fact += " is not there";
             row.remedy = "make the folder, or name another";
         } else {
-            row.fact +=
-                fmt::format(": {}, {} free", space->file_system, format_bytes(space->free_bytes));
-            if (space->is_in_memory) {
-                row.state = State::slower;
-                row.remedy = "this file system is in memory: it takes what it should save";
-            }
+            const nvme::FileSystem& found = nvme::file_system_at(folder);
+            const bool is_known = found.name != "unknown";
+            row.fact += fmt::format(": {}, {} free; {}",
+                                    is_known ? std::string(found.name) : space->file_system,
+                                    format_bytes(space->free_bytes), found.sentence);
+            row.state = state_of(found.verdict);
+            if (row.state != State::good) row.remedy = found.remedy;
         }
         rows.push_back(row);
     }
     CHECK_EQ(rows.size(), folders.size());
+    if (folders.size() > 1) mark_shared_drives(folders, rows);
     return rows;
 }
 
 std::vector<DoctorRow> rows_of_software(const Environment& environment) {
     DoctorRow uring{.name = "io_uring", .fact = "works", .remedy = {}};
-    const offload::Status probed = nvme::probe_io_uring();
-    if (!probed) {
+    const nvme::UringFacts facts = nvme::look_at_io_uring();
+    if (facts.failed_call != nvme::UringFacts::Call::none) {
         uring.state = State::slower;
-        uring.fact = "not allowed: a thread per request is used instead";
-        uring.remedy = probed.error().text();
+        uring.fact = "forbidden, up to eight threads per drive instead: " + nvme::ban_of(facts);
+        uring.remedy = nvme::remedy_of(facts);
     }
     DoctorRow cuda{.name = "cuda", .fact = {}, .remedy = {}};
     const auto described = kernels::describe_cuda(kernels::cuda_module_path());

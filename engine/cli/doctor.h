@@ -20,10 +20,11 @@ struct DoctorRow {
 // From facts alone: kernel, processor, memory and its limits, huge pages.
 std::vector<DoctorRow> rows_of(const Machine& machine);
 
-// One row per folder: file system and free space.
+// One row per folder: its file system, what that is worth, free space, and whether another of the
+// folders lies on the same drive.
 std::vector<DoctorRow> rows_of_drives(const std::vector<std::string>& folders);
 
-// Asks the system: io_uring, the CUDA module, Python.
+// Asks the system: io_uring (and what lifts a ban of it), the CUDA module, Python.
 std::vector<DoctorRow> rows_of_software(const Environment& environment);
 
 // The rows as aligned lines.

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "nvme/file_system.h"
 #include "tests/engine/data/files.h"
 
 namespace headrace::engine {
@@ -66,7 +67,18 @@ TEST(DoctorTest, drives_are_looked_at) {
     EXPECT_EQ(rows[1].state, State::missing);
     EXPECT_THAT(rows[1].fact, HasSubstr("is not there"));
     EXPECT_EQ(rows[2].state, State::slower);
-    EXPECT_THAT(rows[2].remedy, HasSubstr("in memory"));
+    EXPECT_THAT(rows[2].fact, HasSubstr("tmpfs"));
+    EXPECT_THAT(rows[2].fact, HasSubstr("in memory"));
+    EXPECT_THAT(rows[2].remedy, HasSubstr("a folder on a drive"));
+}
+
+TEST(DoctorTest, folders_on_one_drive_are_told) {
+    const TestFolder folder;
+    if (nvme::drives_of(folder.path("")).empty()) GTEST_SKIP() << "drives are not told here";
+    const auto rows = rows_of_drives({folder.path(""), folder.path("")});
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_THAT(rows[1].fact, HasSubstr("as is " + folder.path("")));
+    EXPECT_THAT(rows[1].remedy, HasSubstr("one folder per drive"));
 }
 
 TEST(DoctorTest, software_is_asked_and_its_absence_told) {
