@@ -51,4 +51,8 @@ void survive_closed_pipes() {
     CHECK(std::signal(SIGPIPE, SIG_IGN) != SIG_ERR);
 }
 
+void survive_file_size_limits() {
+    CHECK(std::signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+}
+
 }  // namespace headrace::engine

@@ -20,4 +20,8 @@ class StopSignal {
 // A reader that leaves (`| head`) must not kill a run: writes to it fail instead.
 void survive_closed_pipes();
 
+// A file that would grow beyond a limit of this user (ulimit -f) must not kill a run either: the
+// write fails with EFBIG, and the error names the file and the limit.
+void survive_file_size_limits();
+
 }  // namespace headrace::engine

@@ -30,6 +30,13 @@ TEST(StopSignalDeathTest, the_second_signal_ends_the_process) {
         ::testing::KilledBySignal(SIGINT), "");
 }
 
+TEST(StopSignalTest, a_file_size_limit_is_an_error_and_no_end) {
+    auto* const before = std::signal(SIGXFSZ, SIG_DFL);
+    survive_file_size_limits();
+    ASSERT_EQ(std::raise(SIGXFSZ), 0);  // and the process lives
+    EXPECT_EQ(std::signal(SIGXFSZ, before), SIG_IGN);
+}
+
 TEST(StopSignalTest, what_was_ignored_stays_ignored) {
     ASSERT_NE(std::signal(SIGINT, SIG_IGN), SIG_ERR);
     {
