@@ -12,6 +12,7 @@
 #include "nvme/huge_pages.h"
 #include "nvme/io_buffer.h"
 #include "nvme/io_error.h"
+#include "nvme/promotion.h"
 #include "offload/check.h"
 #include "offload/page_sum.h"
 
@@ -71,6 +72,10 @@ Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options) {
             notes.push_back("threads instead of io_uring: " + usable.error().text());
             options.engine = IoEngine::threads;
         }
+    }
+    if (options.opening != Opening::successor) {
+        Status status = finish_promotion(options.paths, options.run_name);
+        if (!status) return status.error();
     }
     const bool is_resume = options.opening == Opening::resume;
     Result<StoreFiles> files =
@@ -449,12 +454,14 @@ Status remove_store(const std::vector<std::string>& paths, const std::string& ru
     if (Status status = check_run_name(run_name); !status) return status;
     std::vector<std::unique_ptr<RunFolder>> held;
     for (const std::string& path : paths) {
-        struct stat facts {};
-        if (lstat(run_folder_of(path, run_name).c_str(), &facts) != 0) continue;
-        Result<std::unique_ptr<RunFolder>> folder =
-            open_run_folder({.path = path, .run_name = run_name}, Existence::may_be_made, {});
-        if (!folder) return folder.error();
-        held.push_back(std::move(*folder));
+        for (const Role role : {Role::successor, Role::truth}) {
+            struct stat facts {};
+            if (lstat(run_folder_of(path, run_name, role).c_str(), &facts) != 0) continue;
+            Result<std::unique_ptr<RunFolder>> folder = open_run_folder(
+                {.path = path, .run_name = run_name, .role = role}, Existence::may_be_made, {});
+            if (!folder) return folder.error();
+            held.push_back(std::move(*folder));
+        }
     }
     for (const auto& folder : held) {
         if (Status status = unlink_held(*folder); !status) return status;

@@ -38,8 +38,6 @@ using offload::Status;
 
 namespace {
 
-constexpr const char* successor_ending = ".next";
-
 // Folder, map and data.
 constexpr uint64_t inodes_per_path = 3;
 
@@ -142,31 +140,37 @@ Status take_lock(DirectFile& file, const std::string& folder) {
     return {};
 }
 
+Error not_usable(const std::string& folder, FirstPage kind) {
+    CHECK(kind == FirstPage::newer || kind == FirstPage::foreign);
+    return Error{
+        ErrorCode::bad_data, "cannot use or replace " + folder,
+        kind == FirstPage::newer
+            ? fmt::format("a newer version made it (this one knows format {}): remove it with that "
+                          "one or choose another run name",
+                          format_version)
+            : "its map does not begin as a store's: it is damaged or not ours; remove the folder "
+              "or choose another run name"};
+}
+
+Error damaged(const std::string& folder, const std::string& cause) {
+    return Error{ErrorCode::bad_data, "cannot read the store " + folder,
+                 cause + "; restore the folder, or remove it and begin anew"};
+}
+
 Status check_is_ours(const DirectFile& map, const std::string& folder) {
     const Result<uint64_t> size = map.size_bytes();
     if (!size) return size.error();
     if (*size == 0) return {};
-    std::array<std::byte, page_bytes> page{};
+    Page page{};
     if (*size < page.size()) {
         return Error{ErrorCode::bad_data, "cannot replace " + folder,
                      "its map is shorter than a page: no store made it; remove the folder or "
                      "choose another run name"};
     }
     if (Status read = map.read_exact(0, page); !read) return read;
-    switch (classify(page)) {
-        case FirstPage::zeros:
-        case FirstPage::older:
-        case FirstPage::store: return {};
-        case FirstPage::newer:
-            return Error{ErrorCode::bad_data, "cannot replace " + folder,
-                         fmt::format("a newer version made it (this one knows format {}): remove "
-                                     "it with that one or choose another run name",
-                                     format_version)};
-        case FirstPage::foreign: break;
-    }
-    return Error{ErrorCode::bad_data, "cannot replace " + folder,
-                 "its map does not begin as a store's: it is damaged or not ours; remove the "
-                 "folder or choose another run name"};
+    const FirstPage kind = classify(page);
+    if (kind == FirstPage::newer || kind == FirstPage::foreign) return not_usable(folder, kind);
+    return {};
 }
 
 // The second half of opening, with the map held: nobody else makes, takes over or removes.
@@ -223,7 +227,7 @@ std::string run_folder_of(const std::string& path, const std::string& run_name, 
     CHECK(!path.empty());
     CHECK(!run_name.empty());
     return path + (path.back() == '/' ? "headrace-" : "/headrace-") + run_name +
-           (role == Role::successor ? successor_ending : "");
+           std::string(role == Role::successor ? successor_ending : "");
 }
 
 Status check_run_name(const std::string& run_name) {
@@ -356,11 +360,33 @@ Status lay_out_scratch(RunFolder& folder, const MapImage& map, uint64_t data_byt
     return write_owner(folder);
 }
 
+Result<std::optional<MapImage>> parse_map(const DirectFile& map, const std::string& folder) {
+    const Result<uint64_t> map_bytes = map.size_bytes();
+    if (!map_bytes) return map_bytes.error();
+    if (*map_bytes < page_bytes) return std::optional<MapImage>{};
+    Page page{};
+    if (Status status = map.read_exact(0, page); !status) return status.error();
+    const FirstPage kind = classify(page);
+    if (kind == FirstPage::zeros || kind == FirstPage::older) return std::optional<MapImage>{};
+    if (kind != FirstPage::store) return not_usable(folder, kind);
+    MapImage image{.superblock = superblock_of(page), .tables = {}};
+    const Superblock& head = image.superblock;
+    const bool is_sane = head.commit_area_offset[0] > path_table_offset &&
+                         head.commit_area_offset[0] < head.map_bytes;
+    if (!is_sane || *map_bytes != head.map_bytes) {
+        return damaged(
+            folder, fmt::format("its map has {} bytes instead of {}", *map_bytes, head.map_bytes));
+    }
+    image.tables.resize(head.commit_area_offset[0] - path_table_offset);
+    Status status = map.read_exact(path_table_offset, image.tables);
+    if (!status) return status.error();
+    if (const char* fault = find_fault(image)) {
+        return damaged(folder, std::string("its map: ") + fault);
+    }
+    return std::optional<MapImage>(std::move(image));
+}
+
 Result<MapImage> read_map(const RunFolder& folder) {
-    const auto damaged = [&](const std::string& cause) {
-        return Error{ErrorCode::bad_data, "cannot read the store " + folder.folder,
-                     cause + "; restore the folder, or remove it and begin anew"};
-    };
     // What a killed process left in the page cache counts once it is on the drive.
     if (Status status = folder.map.flush(); !status) return status.error();
     const Result<uint64_t> map_bytes = folder.map.size_bytes();
@@ -368,29 +394,18 @@ Result<MapImage> read_map(const RunFolder& folder) {
     if (!map_bytes) return map_bytes.error();
     if (!data_bytes) return data_bytes.error();
     static_cast<void>(folder.map.drop_cache(offload::Direction::read, 0, *map_bytes));
-    if (*map_bytes < page_bytes) return damaged("its map is empty: its making was cut short");
-    Page page{};
-    if (Status status = folder.map.read_exact(0, page); !status) return status.error();
-    const FirstPage kind = classify(page);
-    if (kind == FirstPage::zeros) return damaged("its map is empty: its making was cut short");
-    if (kind == FirstPage::older) return damaged("an older version made it, which had no commits");
-    CHECK_EQ(kind, FirstPage::store);  // the rest was refused when it was opened
-    MapImage map{.superblock = superblock_of(page), .tables = {}};
-    const Superblock& head = map.superblock;
-    const bool is_sane = head.commit_area_offset[0] > path_table_offset &&
-                         head.commit_area_offset[0] < head.map_bytes;
-    if (!is_sane || *map_bytes != head.map_bytes) {
-        return damaged(
-            fmt::format("its map has {} bytes instead of {}", *map_bytes, head.map_bytes));
+    Result<std::optional<MapImage>> map = parse_map(folder.map, folder.folder);
+    if (!map) return map.error();
+    if (!map->has_value()) {
+        return damaged(folder.folder,
+                       "its making was cut short, or an older version made it: it has no commit");
     }
-    map.tables.resize(head.commit_area_offset[0] - path_table_offset);
-    Status status = folder.map.read_exact(path_table_offset, map.tables);
-    if (!status) return status.error();
-    if (const char* fault = find_fault(map)) return damaged(std::string("its map: ") + fault);
-    if (*data_bytes < head.data_bytes) {
-        return damaged(fmt::format("its data has {} bytes of {}", *data_bytes, head.data_bytes));
+    const uint64_t wanted_bytes = (*map)->superblock.data_bytes;
+    if (*data_bytes < wanted_bytes) {
+        return damaged(folder.folder,
+                       fmt::format("its data has {} bytes of {}", *data_bytes, wanted_bytes));
     }
-    return map;
+    return std::move(**map);
 }
 
 Status sync_folder(const std::string& folder) {

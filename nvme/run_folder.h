@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nvme/direct_file.h"
@@ -17,6 +19,7 @@ namespace headrace::nvme {
 
 // A successor's folder lies beside that of the store it will succeed (FORMAT.md, successors).
 enum class Role : uint8_t { truth, successor };
+inline constexpr std::string_view successor_ending = ".next";
 
 // `<path>/headrace-<run name>`, with `.next` behind it for a successor.
 std::string run_folder_of(const std::string& path, const std::string& run_name,
@@ -73,6 +76,11 @@ offload::Status lay_out_scratch(RunFolder& folder, const MapImage& map, uint64_t
 // The map of a store, its tables and sizes checked (bad_data Error): of a held folder, from the
 // drive, durable.
 offload::Result<MapImage> read_map(const RunFolder& folder);
+
+// The map in a file as it is, its tables checked: nothing for a store whose making was cut short,
+// or of format 1. Errors (bad_data): newer, not ours, damaged. `folder` is for the text.
+offload::Result<std::optional<MapImage>> parse_map(const DirectFile& map,
+                                                   const std::string& folder);
 
 // Unlinks the files of a folder that this process holds, and the folder if nothing else is in it.
 offload::Status unlink_held(const RunFolder& folder);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "nvme/io_error.h"
+#include "nvme/store_facts.h"
 #include "offload/check.h"
 #include "offload/units.h"
 
@@ -125,6 +126,38 @@ std::string index_list(const std::vector<std::string>& names) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// Whom the successor succeeds, if the options do not say: the run's store on these paths.
+Result<Predecessor> find_predecessor(const StoreOptions& options) {
+    if (!options.predecessor.paths.empty()) return options.predecessor;
+    // Where it lies now; a path that is not named lies where it lay when it was made.
+    const std::vector<std::string> now = absolute(options.paths);
+    Predecessor predecessor;
+    for (size_t path = 0; path < options.paths.size(); path++) {
+        const Result<std::optional<MapImage>> map =
+            look_at_map(run_folder_of(options.paths[path], options.run_name));
+        if (!map) return map.error();
+        if (!map->has_value()) continue;
+        const Superblock& head = (*map)->superblock;
+        if (predecessor.paths.empty()) {
+            predecessor = {.uuid = head.uuid, .paths = paths_of(**map)};
+        }
+        if (head.uuid == predecessor.uuid) predecessor.paths[head.path_index] = now[path];
+    }
+    return predecessor;
+}
+
+// Tells whoever opens the predecessor by its own paths where its successor is.
+Status write_notice(const MapSpec& successor) {
+    if (successor.predecessor.paths.empty()) return {};
+    const std::string folder = run_folder_of(successor.predecessor.paths[0], successor.run_name);
+    const Result<DirectFile> map =
+        DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered, {});
+    if (!map) return map.error();
+    const Notice notice{.successor_uuid = successor.uuid, .path = successor.paths[0]};
+    Status status = map->write_exact(notice_page_offset, notice_page_of(notice));
+    return status.ok() ? map->flush() : status;
+}
+
 Status check_all_there(const StoreOptions& options) {
     std::vector<std::string> without;
     for (const std::string& path : options.paths) {
@@ -177,12 +210,17 @@ Result<StoreFiles> make_store_files(const StoreOptions& options, std::vector<std
     const uint64_t map_bytes = map_bytes_of(durable);
     Status status = check_budget(options, store_bytes_of(options.places, options.paths.size()));
     if (status.ok()) status = check_room(options, options.paths, files.placement, map_bytes, role);
-    const MapSpec spec{.uuid = random_uuid(),
-                       .path_index = 0,
-                       .run_name = options.run_name,
-                       .paths = absolute(options.paths),
-                       .predecessor = options.predecessor};
+    MapSpec spec{.uuid = random_uuid(),
+                 .path_index = 0,
+                 .run_name = options.run_name,
+                 .paths = absolute(options.paths),
+                 .predecessor = {}};
     if (status.ok()) status = check_path_table(spec.paths);
+    if (status.ok() && role == Role::successor) {
+        Result<Predecessor> predecessor = find_predecessor(options);
+        if (!predecessor) return predecessor.error();
+        spec.predecessor = std::move(*predecessor);
+    }
     if (status.ok()) status = check_path_table(spec.predecessor.paths);
     if (!status.ok()) return status.error();
 
@@ -190,6 +228,7 @@ Result<StoreFiles> make_store_files(const StoreOptions& options, std::vector<std
     if (!folders) return folders.error();
     files.folders = std::move(*folders);
     status = lay_out_all(files, spec, durable, notes);
+    if (status.ok()) status = write_notice(spec);
     if (!status.ok()) {
         remove_new(files.folders);
         return status.error();
@@ -220,7 +259,10 @@ Result<StoreFiles> resume_store_files(const StoreOptions& options,
         paths.push_back(options.paths[position]);
         files.folders.push_back(std::move((*folders)[position]));
     }
-    Status status = check_places(durable_of(options.places), durable, files.folders[0]->folder);
+    Status status = check_not_moved(files.folders[0]->folder, options.run_name);
+    if (status.ok()) {
+        status = check_places(durable_of(options.places), durable, files.folders[0]->folder);
+    }
     if (!status.ok()) return status.error();
     const Superblock& head = first.superblock;
     files.placement = lay_places(options.places, pattern_of(head), head.stripe_bytes);

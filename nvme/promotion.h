@@ -1,0 +1,29 @@
+// Promotion: how a successor takes the place of the store it was made for (FORMAT.md, successors).
+// Whoever moves a store, or lays its places out anew, opens the old one (Opening::resume) and a
+// successor beside it (Opening::successor), fills the successor, commits it, closes both and calls
+// promote_store. The seal of the successor's first commit is the switch: before it a crash leaves
+// the old store and the next open removes the successor; after it the next open ends the promotion.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "offload/result.h"
+
+namespace headrace::nvme {
+
+// Removes the store that the successor succeeds, wherever that lies, and gives the successor its
+// name. `paths`: all of the successor's, in any order. Errors: there is no successor, it has no
+// commit, a folder is in use, a path of the successor is missing, the system's. After an Error the
+// next open or look goes on. before_step is called before every change: tests end the process
+// there.
+offload::Status promote_store(const std::vector<std::string>& paths, const std::string& run_name,
+                              const std::function<void()>& before_step = {});
+
+// Ends a promotion that was cut short, or takes a successor without a commit away. Does nothing
+// where there is no successor, and where somebody holds it. Called by open_store and look_at_store.
+offload::Status finish_promotion(const std::vector<std::string>& paths,
+                                 const std::string& run_name);
+
+}  // namespace headrace::nvme

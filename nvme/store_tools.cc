@@ -1,0 +1,170 @@
+#include "nvme/store_tools.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "nvme/io_buffer.h"
+#include "nvme/nvme_store.h"
+#include "nvme/promotion.h"
+#include "nvme/store_facts.h"
+#include "offload/check.h"
+
+namespace headrace::nvme {
+
+using offload::Direction;
+using offload::Error;
+using offload::ErrorCode;
+using offload::PlaceId;
+using offload::PlaceSpec;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+Result<StoreFacts> look_for_commit(const std::vector<std::string>& paths,
+                                   const std::string& run_name) {
+    Result<std::optional<StoreFacts>> facts = look_at_store(paths, run_name);
+    if (!facts) return facts.error();
+    if (facts->has_value() && (*facts)->newest) return std::move(**facts);
+    return Error{
+        ErrorCode::bad_data,
+        fmt::format("there is no store '{}' with a commit on {}", run_name, fmt::join(paths, ", ")),
+        "see headrace store list"};
+}
+
+uint64_t largest_of(const std::vector<PlaceSpec>& places) {
+    uint64_t bytes = offload::page_bytes;
+    for (const PlaceSpec& place : places) bytes = std::max(bytes, place.size_bytes);
+    return bytes;
+}
+
+// The ids of the places that a commit finds written, and their bytes together.
+struct Written {
+    std::vector<PlaceId> places;
+    uint64_t size_bytes = 0;
+};
+Written written_of(const StoreFacts& facts) {
+    Written written;
+    CHECK_EQ(facts.places.size(), facts.newest->places.size());
+    for (size_t place = 0; place < facts.places.size(); place++) {
+        if (!facts.newest->places[place].is_written) continue;
+        written.places.push_back(static_cast<PlaceId>(place));
+        written.size_bytes += facts.places[place].size_bytes;
+    }
+    return written;
+}
+
+std::future<Status> begin(offload::Store& store, Direction direction, PlaceId place,
+                          std::span<std::byte> memory, std::optional<uint64_t> sum = {}) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    std::future<Status> future = promise->get_future();
+    store.start({.direction = direction,
+                 .place = place,
+                 .memory = memory,
+                 .done = [promise](Status status) { promise->set_value(std::move(status)); },
+                 .sum = sum});
+    return future;
+}
+
+// Two buffers: a place is written while the next one is read. What was read was verified.
+Status copy_places(NvmeStore& source, NvmeStore& target, const StoreFacts& facts,
+                   const Move& move) {
+    const Written written = written_of(facts);
+    const uint64_t buffer_bytes = largest_of(facts.places);
+    const std::array<IoBuffer, 2> buffers = {IoBuffer(buffer_bytes), IoBuffer(buffer_bytes)};
+    std::future<Status> writing;
+    uint64_t done_bytes = 0;
+    Status outcome;
+    for (size_t i = 0; i < written.places.size() && outcome.ok(); i++) {
+        const PlaceId place = written.places[i];
+        const auto memory = buffers[i % 2].first(facts.places[place].size_bytes);
+        outcome = begin(source, Direction::read, place, memory).get();
+        if (writing.valid()) {
+            Status status = writing.get();
+            if (outcome.ok()) outcome = std::move(status);
+        }
+        if (!outcome.ok()) break;
+        writing = begin(target, Direction::write, place, memory, facts.newest->places[place].sum);
+        done_bytes += memory.size();
+        if (move.progress) move.progress(done_bytes, written.size_bytes);
+    }
+    if (writing.valid()) {
+        Status status = writing.get();
+        if (outcome.ok()) outcome = std::move(status);
+    }
+    return outcome;
+}
+
+// Both stores are closed when this returns.
+Status fill_successor(const Move& move, const StoreFacts& facts) {
+    auto source = open_store({.paths = move.from_paths,
+                              .run_name = move.run_name,
+                              .places = facts.places,
+                              .engine = move.engine,
+                              .opening = Opening::resume});
+    if (!source) return source.error();
+    auto target = open_store({.paths = move.to_paths,
+                              .run_name = move.run_name,
+                              .places = facts.places,
+                              .weights = move.weights,
+                              .engine = move.engine,
+                              .block_bytes = facts.stripe_bytes,
+                              .opening = Opening::successor,
+                              .predecessor = {.uuid = facts.uuid, .paths = facts.known_paths}});
+    if (!target) return target.error();
+    if (Status status = copy_places(**source, **target, facts, move); !status) return status;
+    return commit_and_wait(**target, facts.newest->record);
+}
+
+}  // namespace
+
+Result<Verified> verify_store(
+    const std::vector<std::string>& paths, const std::string& run_name,
+    const std::function<void(const std::string&, const Status&)>& report) {
+    const Result<StoreFacts> facts = look_for_commit(paths, run_name);
+    if (!facts) return facts.error();
+    auto store = open_store({.paths = paths,
+                             .run_name = run_name,
+                             .places = facts->places,
+                             .opening = Opening::resume});
+    if (!store) return store.error();
+    const Written written = written_of(*facts);
+    const IoBuffer buffer(largest_of(facts->places));
+    Verified verified{.attempts = facts->newest->record.attempts,
+                      .place_count = facts->places.size(),
+                      .written_bytes = written.size_bytes,
+                      .damaged = {}};
+    for (const PlaceId place : written.places) {
+        const PlaceSpec& spec = facts->places[place];
+        const Status status =
+            transfer_and_wait(**store, Direction::read, place, buffer.first(spec.size_bytes));
+        if (report) report(spec.name, status);
+        if (status.ok()) continue;
+        if (status.error().code != ErrorCode::bad_data) return status.error();
+        verified.damaged.push_back(spec.name);
+    }
+    return verified;
+}
+
+Status move_store(const Move& move) {
+    CHECK(!move.to_paths.empty());
+    const Result<StoreFacts> facts = look_for_commit(move.from_paths, move.run_name);
+    if (!facts) return facts.error();
+    // What an earlier move left on the new paths is ended or removed first.
+    if (Status status = finish_promotion(move.to_paths, move.run_name); !status) return status;
+    Status status = fill_successor(move, *facts);
+    if (!status.ok()) {
+        static_cast<void>(finish_promotion(move.to_paths, move.run_name));  // takes it away
+        return wrap(status.error(), fmt::format("cannot move the store '{}' to {}", move.run_name,
+                                                fmt::join(move.to_paths, ", ")));
+    }
+    return promote_store(move.to_paths, move.run_name);
+}
+
+}  // namespace headrace::nvme

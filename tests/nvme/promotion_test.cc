@@ -1,0 +1,305 @@
+// Goal: a store that moves, or is laid out anew, is at every moment either the old one or the new
+// one, whole. Method: the process is ended before every single change of a promotion, and what the
+// next look and open find is compared; then moves between overlapping paths, damage, a full drive.
+#include "nvme/promotion.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "nvme/nvme_store.h"
+#include "nvme/store_facts.h"
+#include "nvme/store_tools.h"
+#include "tests/nvme/fixture.h"
+
+namespace headrace::nvme {
+namespace {
+
+using offload::ErrorCode;
+using offload::kib;
+using offload::PlaceSpec;
+using offload::Status;
+
+class PromotionTest : public testing::Test {
+  protected:
+    PromotionTest() {
+        for (const char* name : {"a", "b", "c", "d"}) all_.push_back(folder_.make(name));
+    }
+    std::vector<std::string> paths(const std::string& letters) const {
+        std::vector<std::string> result;
+        for (const char letter : letters) result.push_back(all_[letter - 'a']);
+        return result;
+    }
+
+    // The old layout has places of 64 KiB, the new one of 128 KiB.
+    static std::vector<PlaceSpec> places_of(Opening opening) {
+        std::vector<PlaceSpec> places;
+        const uint64_t size_bytes = opening == Opening::successor ? 128 * kib : 64 * kib;
+        for (int i = 0; i < 4; i++) {
+            places.push_back(
+                {.name = "place " + std::to_string(i), .size_bytes = size_bytes, .copy_count = 2});
+        }
+        return places;
+    }
+    std::unique_ptr<NvmeStore> open(const std::string& letters, Opening opening,
+                                    std::vector<PlaceSpec> places) {
+        auto store = open_store({.paths = paths(letters),
+                                 .run_name = "run",
+                                 .places = std::move(places),
+                                 .engine = IoEngine::threads,
+                                 .depth = 2,
+                                 .block_bytes = 16 * kib,
+                                 .opening = opening});
+        CHECK_TEXT(store.ok(), store.ok() ? "" : store.error().text());
+        return std::move(*store);
+    }
+    // A store whose bytes are those of `step`; committed or not.
+    void make(const std::string& letters, Opening opening, uint64_t step, bool is_committed) {
+        auto store = open(letters, opening, places_of(opening));
+        for (offload::PlaceId place = 0; place < 3; place++) {  // the fourth stays unwritten
+            PageBuffer buffer(store->places()[place].size_bytes);
+            buffer.fill_random(step);
+            CHECK(write_place(*store, place, buffer.span()).ok());
+        }
+        if (is_committed) CHECK(commit_and_wait(*store, {.attempts = step}).ok());
+    }
+    std::string look(const std::string& letters) {
+        auto facts = look_at_store(paths(letters), "run");
+        if (!facts.ok()) return facts.error().text();
+        if (!facts->has_value()) return "nothing";
+        return "step " + std::to_string((*facts)->newest->record.attempts);
+    }
+    // That the store there is whole, and of that step.
+    void expect_step(const std::string& letters, uint64_t step) {
+        auto facts = look_at_store(paths(letters), "run");
+        ASSERT_TRUE(facts.ok()) << facts.error().text();
+        ASSERT_TRUE(facts->has_value());
+        ASSERT_TRUE((*facts)->newest.has_value());
+        auto store = open(letters, Opening::resume, (*facts)->places);
+        EXPECT_EQ(store->recovered()->record.attempts, step);
+        for (offload::PlaceId place = 0; place < 4; place++) {
+            PageBuffer wanted(store->places()[place].size_bytes);
+            PageBuffer read(store->places()[place].size_bytes);
+            wanted.fill_random(step);
+            if (place == 3) wanted.fill(0);
+            ASSERT_TRUE(read_place(*store, place, read.span()).ok());
+            EXPECT_TRUE(wanted == read) << place;
+        }
+    }
+    // Folders of the run, of either kind, on all paths.
+    std::string folders() const {
+        std::string found;
+        for (size_t path = 0; path < all_.size(); path++) {
+            for (const Role role : {Role::truth, Role::successor}) {
+                if (!std::filesystem::exists(run_folder_of(all_[path], "run", role))) continue;
+                found += static_cast<char>('a' + path);
+                if (role == Role::successor) found += '+';
+            }
+        }
+        return found;
+    }
+
+    TempFolder folder_;
+    std::vector<std::string> all_;
+};
+
+// From one set of paths to another; ended before its n-th change, for every n.
+TEST_F(PromotionTest, ACrashBeforeEveryStepLeavesTheSuccessor) {
+    struct Row {
+        std::string from;
+        std::string to;
+    };
+    for (const Row& row : {Row{"ab", "ab"}, Row{"abc", "cb"}, Row{"ab", "cd"}, Row{"a", "bca"}}) {
+        int exit_code = 7;
+        int step_count = 0;
+        while (exit_code == 7) {
+            step_count++;
+            make(row.from, Opening::fresh, 1, true);
+            {
+                auto source = open(row.from, Opening::resume, places_of(Opening::fresh));
+                auto facts = look_at_store(paths(row.from), "run");
+                ASSERT_TRUE(facts.ok());
+                EXPECT_TRUE((*facts)->is_live);
+                StoreOptions options{.paths = paths(row.to), .run_name = "run"};
+                options.places = places_of(Opening::successor);
+                options.engine = IoEngine::threads;
+                options.opening = Opening::successor;
+                options.predecessor = {.uuid = (*facts)->uuid, .paths = (*facts)->known_paths};
+                auto target = open_store(options);
+                ASSERT_TRUE(target.ok()) << target.error().text();
+                for (offload::PlaceId place = 0; place < 3; place++) {
+                    PageBuffer buffer(128 * kib);
+                    buffer.fill_random(2);
+                    ASSERT_TRUE(write_place(**target, place, buffer.span()).ok());
+                }
+                ASSERT_TRUE(commit_and_wait(**target, {.attempts = 2}).ok());
+            }
+            exit_code = run_in_child([&] {
+                int left = step_count;
+                const Status status = promote_store(paths(row.to), "run", [&left] {
+                    if (--left == 0) _exit(7);
+                });
+                return status.ok() ? 0 : 1;
+            });
+            ASSERT_TRUE(exit_code == 7 || exit_code == 0) << exit_code;
+            // The old paths alone: the old store is not taken for the truth.
+            const std::string old = look(row.from);
+            EXPECT_NE(old, "step 1") << row.from << row.to << step_count;
+            expect_step(row.to, 2);
+            std::string sorted = row.to;
+            std::ranges::sort(sorted);
+            EXPECT_EQ(folders(), sorted) << row.from << row.to << step_count;
+            ASSERT_TRUE(remove_store(all_, "run").ok());
+        }
+        EXPECT_EQ(step_count, static_cast<int>(row.from.size() + row.to.size()) + 1);
+    }
+}
+
+TEST_F(PromotionTest, ASuccessorWithoutACommitIsTakenAway) {
+    make("ab", Opening::fresh, 1, true);
+    make("bac", Opening::successor, 2, false);
+    EXPECT_EQ(folders(), "aa+bb+c+");
+    EXPECT_NE(promote_store(paths("bac"), "run").error().text().find("no commit"),
+              std::string::npos);
+    EXPECT_NE(look("abc").find("and not on " + all_[2]), std::string::npos) << look("abc");
+    expect_step("ab", 1);
+    EXPECT_EQ(folders(), "ab");
+}
+
+TEST_F(PromotionTest, ASuccessorThatIsBeingFilledIsLeftAlone) {
+    make("ab", Opening::fresh, 1, true);
+    auto successor = open("ab", Opening::successor, places_of(Opening::successor));
+    EXPECT_EQ(look("ab"), "step 1");
+    EXPECT_EQ(folders(), "aa+bb+");
+    EXPECT_NE(promote_store(paths("ab"), "run").error().text().find("in use"), std::string::npos);
+}
+
+TEST_F(PromotionTest, TheOldPathsSayWhereTheSuccessorIs) {
+    make("ab", Opening::fresh, 1, true);
+    auto facts = look_at_store(paths("ab"), "run");
+    ASSERT_TRUE(facts.ok());
+    StoreOptions options{.paths = paths("cd"), .run_name = "run"};
+    options.places = places_of(Opening::successor);
+    options.opening = Opening::successor;
+    options.predecessor = {.uuid = (*facts)->uuid, .paths = (*facts)->known_paths};
+    {
+        auto target = open_store(options);
+        ASSERT_TRUE(target.ok()) << target.error().text();
+        EXPECT_EQ(look("ab"), "step 1") << "it has no commit yet";
+        ASSERT_TRUE(commit_and_wait(**target, {.attempts = 2}).ok());
+    }
+    EXPECT_NE(look("ab").find("was moved"), std::string::npos) << look("ab");
+    EXPECT_NE(look("ab").find("/c, "), std::string::npos) << look("ab");
+    EXPECT_NE(look("d").find("its first path"), std::string::npos) << look("d");
+    EXPECT_EQ(look("dc"), "step 2");
+    EXPECT_EQ(look("ab"), "nothing");
+}
+
+TEST_F(PromotionTest, MovesAndVerifies) {
+    make("ab", Opening::fresh, 1, true);
+    std::string from = "ab";
+    for (const std::string to : {"cab", "d", "db", "bd"}) {
+        uint64_t done_bytes = 0;
+        uint64_t total_bytes = 0;
+        const Status status = move_store({.from_paths = paths(from),
+                                          .to_paths = paths(to),
+                                          .run_name = "run",
+                                          .progress = [&](uint64_t done, uint64_t total) {
+                                              done_bytes = done;
+                                              total_bytes = total;
+                                          }});
+        ASSERT_TRUE(status.ok()) << status.error().text();
+        EXPECT_EQ(done_bytes, 3 * 64 * kib);
+        EXPECT_EQ(total_bytes, done_bytes);
+        std::string sorted = to;
+        std::ranges::sort(sorted);
+        EXPECT_EQ(folders(), sorted);
+        expect_step(to, 1);
+        from = to;
+    }
+    uint64_t reported = 0;
+    auto verified = verify_store(paths(from), "run", [&](const std::string&, const Status& status) {
+        reported += status.ok() ? 1 : 100;
+    });
+    ASSERT_TRUE(verified.ok()) << verified.error().text();
+    EXPECT_EQ(verified->written_bytes, 3 * 64 * kib);
+    EXPECT_EQ(verified->attempts, 1u);
+    EXPECT_TRUE(verified->damaged.empty());
+    EXPECT_EQ(reported, 3u);
+    // A byte of every page that is not zero, in one file.
+    const std::string data = run_folder_of(paths(from)[0], "run") + "/data";
+    {
+        std::fstream file(data, std::ios::in | std::ios::out | std::ios::binary);
+        for (uint64_t offset = 0; offset < std::filesystem::file_size(data); offset += 4096) {
+            file.seekp(static_cast<std::streamoff>(offset)).put('x');
+        }
+    }
+    verified = verify_store(paths(from), "run");
+    ASSERT_TRUE(verified.ok());
+    EXPECT_EQ(verified->damaged, (std::vector<std::string>{"place 0", "place 1", "place 2"}));
+    const Status status =
+        move_store({.from_paths = paths(from), .to_paths = paths("c"), .run_name = "run"});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::bad_data);
+    EXPECT_EQ(folders(), "bd") << "a move that fails leaves the store where it was";
+}
+
+TEST_F(PromotionTest, AMoveWithoutRoomIsRefusedAndLeavesNothing) {
+    make("ab", Opening::fresh, 1, true);
+    const TempMount mounted(all_[2], "size=256k");
+    if (!mounted.ok()) GTEST_SKIP() << "this user may not mount";
+    const Status status =
+        move_store({.from_paths = paths("ab"), .to_paths = paths("c"), .run_name = "run"});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::does_not_fit);
+    EXPECT_EQ(folders(), "ab");
+    expect_step("ab", 1);
+}
+
+TEST_F(PromotionTest, ListAndLookTellWhatIsThere) {
+    EXPECT_EQ(look("ab"), "nothing");
+    make("ba", Opening::fresh, 3, true);
+    std::filesystem::create_directory(all_[0] + "/headrace-half");
+    std::filesystem::create_directory(all_[0] + "/headrace-foreign");
+    std::ofstream(all_[0] + "/headrace-foreign/data") << "precious";
+    auto listed = list_stores(all_[0]);
+    ASSERT_TRUE(listed.ok());
+    ASSERT_EQ(listed->size(), 3u);
+    EXPECT_NE((*listed)[0].fault.find("no store made it"), std::string::npos);
+    EXPECT_NE((*listed)[1].fault.find("cut short"), std::string::npos);
+    EXPECT_EQ((*listed)[2].run_name, "run");
+    EXPECT_EQ((*listed)[2].path_index, 1u);
+    EXPECT_FALSE((*listed)[2].attempts.has_value()) << "path 0 is b";
+    EXPECT_FALSE((*listed)[2].is_live);
+    listed = list_stores(all_[1]);
+    ASSERT_TRUE(listed.ok());
+    ASSERT_EQ(listed->size(), 1u);
+    EXPECT_EQ((*listed)[0].attempts, std::optional<uint64_t>(3));
+    EXPECT_FALSE(list_stores(all_[1] + "/missing").ok());
+
+    auto facts = look_at_store(paths("ab"), "run");
+    ASSERT_TRUE(facts.ok());
+    EXPECT_EQ((*facts)->paths, paths("ba"));
+    EXPECT_EQ((*facts)->places, places_of(Opening::fresh));
+    EXPECT_EQ((*facts)->weights, (std::vector<uint32_t>{1, 1}));
+    EXPECT_EQ((*facts)->owner.pid, static_cast<uint32_t>(getpid()));
+    EXPECT_FALSE((*facts)->is_live);
+    EXPECT_FALSE((*facts)->older.has_value());
+    EXPECT_NE(look("abc").find("and not on " + all_[2]), std::string::npos) << look("abc");
+    EXPECT_NE(look("a").find("its part in"), std::string::npos) << look("a");
+}
+
+// A fresh store that was never committed is nothing to resume, whatever is missing of it.
+TEST_F(PromotionTest, WithoutACommitNothingIsPrecious) {
+    make("ab", Opening::fresh, 1, false);
+    auto facts = look_at_store(paths("ab"), "run");
+    ASSERT_TRUE(facts.ok());
+    ASSERT_TRUE(facts->has_value());
+    EXPECT_FALSE((*facts)->newest.has_value());
+    EXPECT_EQ(look("abc"), "nothing");
+    EXPECT_EQ(look("a"), "nothing");
+}
+
+}  // namespace
+}  // namespace headrace::nvme
