@@ -11,6 +11,7 @@
 #include "nvme/block.h"
 #include "offload/units.h"
 #include "tests/nvme/fixture.h"
+#include "tests/nvme/image_mount.h"
 
 namespace headrace::nvme {
 namespace {
@@ -25,9 +26,8 @@ Result<DirectFile> open_at(const std::string& path, const FileOperations& operat
 }
 
 // Odd lengths in aligned and unaligned memory: equal bytes, and neighbours untouched.
-TEST(DirectFile, nvme_1_odd_lengths_keep_every_byte) {
-    TempFolder folder;
-    Result<DirectFile> file = open_at(folder.path() + "/data");
+void keep_every_byte(const std::string& folder) {
+    Result<DirectFile> file = open_at(folder + "/data");
     ASSERT_TRUE(file.ok()) << file.error().text();
     ASSERT_FALSE(file->is_buffered()) << file->buffered_reason();
     ASSERT_TRUE(*file->allocate(12 * mib));
@@ -57,6 +57,19 @@ TEST(DirectFile, nvme_1_odd_lengths_keep_every_byte) {
     ASSERT_TRUE(file->read_exact(0, target.first(4096)).ok());
     EXPECT_TRUE(is_all(target.first(100), 6));
     EXPECT_TRUE(is_all(target.span().subspan(100, 3996), 5));
+}
+
+TEST(DirectFile, nvme_1_odd_lengths_keep_every_byte) {
+    TempFolder folder;
+    keep_every_byte(folder.path());
+}
+
+TEST(DirectFile, nvme_1_odd_lengths_on_sectors_of_4096_bytes) {
+    TempFolder folder;
+    const std::string path = folder.make("drive");
+    const ImageMount mounted(folder.path() + "/image", path, make_ext4, 4096);
+    if (!mounted.ok()) GTEST_SKIP() << "a loop device cannot be mounted here";
+    keep_every_byte(path);
 }
 
 TEST(DirectFile, nvme_1_a_short_write_is_seen_when_it_happens) {

@@ -8,11 +8,10 @@
 #include <sys/resource.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <fstream>
 
 #include "nvme/nvme_store.h"
 #include "tests/nvme/fixture.h"
+#include "tests/nvme/image_mount.h"
 
 namespace headrace::nvme {
 namespace {
@@ -21,30 +20,6 @@ using offload::Direction;
 using offload::kib;
 using offload::mib;
 using offload::Status;
-
-// A file system of its own in an image file; ok() is false where this user may not make one.
-class ImageMount {
-  public:
-    ImageMount(const std::string& image, const std::string& path, const std::string& make) {
-        std::ofstream(image).close();
-        if (truncate(image.c_str(), 64 * mib) != 0) return;
-        const std::string quiet = " > /dev/null 2>&1";
-        if (std::system((make + " " + image + quiet).c_str()) != 0) return;
-        if (std::system(("mount -o loop " + image + " " + path + quiet).c_str()) != 0) return;
-        path_ = path;
-    }
-    ImageMount(const ImageMount&) = delete;
-    ~ImageMount() {
-        if (ok()) umount2(path_.c_str(), MNT_DETACH);
-    }
-    bool ok() const { return !path_.empty(); }
-
-  private:
-    std::string path_;
-};
-
-constexpr const char* make_ext4 = "mkfs.ext4 -q -F -m 0";
-constexpr const char* make_xfs = "mkfs.xfs -q -f";
 
 StoreOptions store_in(const std::string& path, IoEngine engine, uint64_t place_count) {
     StoreOptions options{.paths = {path}, .run_name = "run"};
