@@ -127,6 +127,10 @@ Status DirectFile::lock() {
     return check_plain(path_, descriptor_);
 }
 
+void DirectFile::let_go_in_child() {
+    CHECK_EQ(close(descriptor_), 0);  // without LOCK_UN: the lock is the parent's
+}
+
 void DirectFile::turn_buffered(const std::string& reason) {
     CHECK(!reason.empty());
     const int flags = fcntl(descriptor_, F_GETFL);

@@ -38,6 +38,9 @@ class DirectFile {
     // one name: whoever removes a store unlinks its files while holding it.
     offload::Status lock();
 
+    // In a forked child, which shares the lock: gives up the child's share.
+    void let_go_in_child();
+
     const std::string& path() const { return path_; }
     int descriptor() const { return descriptor_; }
     bool is_buffered() const { return policy_ == CachePolicy::buffered; }

@@ -429,6 +429,14 @@ const std::string& NvmeStore::path_name(size_t path) const {
     return folders_[path]->path;
 }
 
+void NvmeStore::let_go_in_child() {
+    for (const auto& ring : rings_) ring->let_go_in_child();
+    for (const auto& folder : folders_) {
+        folder->map.let_go_in_child();
+        folder->data.let_go_in_child();
+    }
+}
+
 uint64_t NvmeStore::bytes_on(size_t path) const {
     CHECK_LT(path, placement_.path_bytes.size());
     return placement_.path_bytes[path];

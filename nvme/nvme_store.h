@@ -75,6 +75,11 @@ class NvmeStore final : public offload::Store {
     // The commit that a resume opened at; none of a fresh store. Fixed since open_store.
     const std::optional<Recovered>& recovered() const { return recovered_; }
 
+    // For a forked child that lives on without exec (all files close on exec): it shares the locks
+    // and would keep them after the parent was killed. Called in the child, where the store is a
+    // copy without threads that must not be used nor destroyed.
+    void let_go_in_child();
+
     // What is done without, for people. Fixed since open_store.
     const std::vector<std::string>& notes() const { return notes_; }
     std::string_view engine_name() const { return rings_.empty() ? "threads" : "io_uring"; }

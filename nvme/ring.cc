@@ -148,6 +148,11 @@ Result<Ring> Ring::make(const DirectFile& file, const RingOptions& options,
     return ring;
 }
 
+void Ring::let_go_in_child() {
+    // The mapping did not come along (ring_dontfork); the descriptor did.
+    CHECK_EQ(close(state_->ring.ring_fd), 0);
+}
+
 uint64_t Ring::registered_bytes() const {
     uint64_t bytes = 0;
     for (const iovec& piece : state_->registered) bytes += piece.iov_len;

@@ -46,6 +46,9 @@ class Ring {
 
     uint64_t registered_bytes() const;
 
+    // In a forked child: gives up the child's hold on the ring, and on the file that it holds.
+    void let_go_in_child();
+
   private:
     struct State;  // liburing's types stay in ring.cc
     explicit Ring(std::unique_ptr<State> state);

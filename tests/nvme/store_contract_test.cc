@@ -217,6 +217,26 @@ TEST_P(StoreContract, DoneMayStartAnotherTransfer) {
     EXPECT_EQ(left, 0);
 }
 
+// Commits one after the other: of new bytes, of nothing new, and beside scratch, which goes on.
+TEST_P(StoreContract, CommitsFollowEachOther) {
+    PageBuffer written(place_bytes);
+    PageBuffer read(place_bytes);
+    for (uint64_t step = 1; step <= 4; step++) {
+        const bool is_new = step != 3;
+        if (is_new) {
+            written.fill_random(step);
+            ASSERT_TRUE(write_place(*store_, two_copies, written.span()).ok());
+            ASSERT_TRUE(write_place(*store_, one_copy, written.first(4 * kib)).ok());
+        }
+        const Status status = commit_and_wait(*store_, {.attempts = step, .updates = step / 2});
+        ASSERT_TRUE(status.ok()) << status.error().text();
+        ASSERT_TRUE(read_place(*store_, two_copies, read.span()).ok());
+        EXPECT_TRUE(written == read) << step;
+        ASSERT_TRUE(read_place(*store_, one_copy, read.first(4 * kib)).ok());
+        EXPECT_TRUE(std::ranges::equal(read.first(4 * kib), written.first(4 * kib))) << step;
+    }
+}
+
 TEST_P(StoreContract, DestructionWaitsForWhatIsInFlight) {
     std::deque<PageBuffer> buffers;
     Waiter waiter;
