@@ -10,6 +10,13 @@ namespace headrace::cpu_adam {
 
 using offload::block_elements;
 
+namespace {
+
+// What an observer is shown at a time: 192 KiB of weights and states, which a core's cache holds.
+constexpr uint64_t seen_elements = 8 * block_elements;
+
+}  // namespace
+
 ElementRange range_of(ThreadShare share, uint64_t element_count) {
     CHECK_GE(share.thread_count, 1u);
     CHECK_LT(share.thread_index, share.thread_count);
@@ -44,7 +51,16 @@ UpdatePool::~UpdatePool() {
 void UpdatePool::do_share(const Task& task, uint32_t thread_index) const {
     const ThreadShare share{.thread_index = thread_index, .thread_count = thread_count_};
     const ElementRange range = range_of(share, task.part.element_count);
-    update_range(*task.row, task.factors, task.part, range);
+    if (task.part.on_updated == nullptr) {
+        return update_range(*task.row, task.factors, task.part, range);
+    }
+    const uint64_t end = range.first_element + range.element_count;
+    for (uint64_t first = range.first_element; first < end; first += seen_elements) {
+        const ElementRange piece{.first_element = first,
+                                 .element_count = std::min(seen_elements, end - first)};
+        update_range(*task.row, task.factors, task.part, piece);
+        (*task.part.on_updated)(piece);
+    }
 }
 
 void UpdatePool::work(uint32_t thread_index) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "cpu_adam/adamw.h"
@@ -31,6 +32,12 @@ struct StateView {
 StateView view_state(offload::Dtype weight_dtype, std::span<std::byte> bytes,
                      uint64_t element_count);
 
+struct ElementRange {
+    uint64_t first_element = 0;
+    uint64_t element_count = 0;
+    bool operator==(const ElementRange&) const = default;
+};
+
 // One part at its update. `weight` and `gradient` hold element_count elements of their dtypes,
 // bf16 or fp32; longer spans are cut.
 struct PartUpdate {
@@ -40,12 +47,9 @@ struct PartUpdate {
     std::span<std::byte> weight;
     std::span<std::byte> state;
     std::span<const std::byte> gradient;
-};
-
-struct ElementRange {
-    uint64_t first_element = 0;
-    uint64_t element_count = 0;
-    bool operator==(const ElementRange&) const = default;
+    // Where not null, UpdatePool calls it with every range that is done, on the thread that did it
+    // and while its bytes are in that thread's cache: multiples of 2048 elements, each once.
+    const std::function<void(ElementRange)>* on_updated = nullptr;
 };
 
 // Updates a range of the part on the calling thread. The thread rounds to nearest and keeps

@@ -79,6 +79,18 @@ uint64_t tier_bytes(const Schedule& schedule, Tier tier) {
     return end_bytes;
 }
 
+uint64_t moved_bytes(const Schedule& schedule, LaneKind lane) {
+    uint64_t size_bytes = 0;
+    for (const Op& op : schedule.ops) {
+        if (op.lane.kind != lane) continue;
+        for (const Access& access : op.accesses) {
+            if (access.mode != Mode::write) continue;
+            size_bytes += bytes_of_value(schedule.workload, access.value);
+        }
+    }
+    return size_bytes;
+}
+
 std::string describe(const Value& value) {
     switch (value.kind) {
         case Kind::hi:

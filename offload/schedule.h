@@ -184,6 +184,9 @@ uint64_t opt_bytes(Dtype dtype, uint64_t element_count);
 // Peak bytes of a tier: the end of its last slot (nvme: the sum of places times copies).
 uint64_t tier_bytes(const Schedule& schedule, Tier tier);
 
+// The bytes that a lane of copies moves in one period whose guards all hold.
+uint64_t moved_bytes(const Schedule& schedule, LaneKind lane);
+
 // For error texts and traces: "update part 3", "forward layer 2 micro-batch 0",
 // "fetch hi(part 3, -1) nvme -> ram".
 std::string describe(const Value& value);

@@ -25,6 +25,7 @@ struct Parsed {
     std::vector<std::string> nvme_paths;
     ExportCommand export_command;
     InitCommand init;
+    StoreCommand store;
 };
 
 std::string help_of_keys() {
@@ -83,6 +84,29 @@ std::string explained(const CLI::ParseError& fault) {
     return text + "\nSettings are given as key=value, without dashes: learning_rate=1e-5";
 }
 
+void add_store_commands(CLI::App& app, StoreCommand& store) {
+    CLI::App* parent = app.add_subcommand("store", "List, verify, remove or move runs on drives");
+    parent->require_subcommand(1);
+    CLI::App* list = parent->add_subcommand("list", "The stores in these folders");
+    list->add_option("PATH", store.nvme_paths, "Folders that were given as nvme_paths")->required();
+    const auto add = [&](const char* name, const char* help) {
+        CLI::App* command = parent->add_subcommand(name, help);
+        command->add_option("RUN", store.run, "output_dir of the run, or the name that list shows")
+            ->required();
+        command
+            ->add_option("--nvme", store.nvme_paths,
+                         "Where the store is; once per drive. Default: as in RUN's own settings")
+            ->allow_extra_args(false);
+        return command;
+    };
+    add("verify", "Read every place of the newest commit and compare its checksum");
+    add("remove", "Delete the store; nobody may be using it");
+    CLI::App* move = add("move", "Bring the newest commit to other drives, more or fewer");
+    move->add_option("--to", store.target_paths, "Where it shall be; once per drive")
+        ->required()
+        ->allow_extra_args(false);
+}
+
 void add_commands(CLI::App& app, Parsed& parsed) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
     train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
@@ -108,6 +132,18 @@ void add_commands(CLI::App& app, Parsed& parsed) {
     init->add_option("MODEL", parsed.init.model, "A folder, or org/name in the hub cache")
         ->required();
     init->add_option("DATA", parsed.init.data, "JSONL to train on")->required();
+    add_store_commands(app, parsed.store);
+}
+
+StoreCommand store_of(const CLI::App& parent, StoreCommand store) {
+    using Action = StoreCommand::Action;
+    CHECK_EQ(parent.get_subcommands().size(), 1u);
+    const std::string name = parent.get_subcommands().front()->get_name();
+    store.action = name == "list"     ? Action::list
+                   : name == "verify" ? Action::verify
+                   : name == "remove" ? Action::remove
+                                      : Action::move;
+    return store;
 }
 
 // CLI11 says only that a command is missing; people want to know which word was not understood.
@@ -155,6 +191,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (name == "train") return train_of(parsed);
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
+    if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);
     CHECK_EQ(name, "init");
     return parsed.init;
 }

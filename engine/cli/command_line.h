@@ -2,6 +2,7 @@
 // nothing is read, printed or run here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,13 +32,23 @@ struct InitCommand {
     std::string data;
 };
 
+// headrace store list PATH..., or store verify|remove|move RUN --nvme PATH... [--to PATH...]
+struct StoreCommand {
+    enum class Action : uint8_t { list, verify, remove, move };
+    Action action = Action::list;
+    std::string run;                        // output_dir of the run, or the store's name as listed
+    std::vector<std::string> nvme_paths;    // empty: those in output_dir/config.resolved.yaml
+    std::vector<std::string> target_paths;  // move
+};
+
 // Print `text` (to stderr where the code is not 0) and leave.
 struct Exit {
     int code = 0;  // 0 for --help and --version, 2 for what cannot be understood
     std::string text;
 };
 
-using CommandLine = std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand, Exit>;
+using CommandLine =
+    std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand, StoreCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

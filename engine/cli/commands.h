@@ -6,6 +6,7 @@
 
 #include "engine/cli/command_line.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/program.h"
 #include "engine/cli/terminal.h"
 #include "offload/result.h"
 
@@ -15,11 +16,13 @@ struct CommandContext {
     const Environment& environment;
     Terminal& terminal;
     std::function<int()> stop_signal;  // the number of the signal that asks to stop, or 0
+    const ProgramHooks& hooks;
 };
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);
 offload::Status run_command(const ExportCommand& command, const CommandContext& context);
 offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
 offload::Status run_command(const InitCommand& command, const CommandContext& context);
+offload::Status run_command(const StoreCommand& command, const CommandContext& context);
 
 }  // namespace headrace::engine

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "engine/cli/commands.h"
 #include "engine/cli/run_inputs.h"
@@ -72,7 +73,13 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .evaluation = [&](const EvalRecord& record) { terminal.say(eval_line(record)); },
          .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); },
          .begin = [&] { return write_resolved_config(inputs->loaded); },
-         .stop_signal = context.stop_signal});
+         .stop_signal = context.stop_signal,
+         .stuck =
+             [&](const std::string& line) {
+                 terminal.fail(line);
+                 ::_exit(static_cast<int>(offload::ErrorCode::failed));
+             },
+         .op_done = context.hooks.op_done});
 }
 
 }  // namespace headrace::engine

@@ -31,9 +31,9 @@ Result<Verdict> execute_serially(Executor& executor, offload::Store* store,
     if (lane != offload::LaneKind::nvme_read && lane != offload::LaneKind::nvme_write) {
         return executor.execute(ticket);
     }
-    const offload::Transfer transfer = executor.transfer_of(ticket);
     CHECK(store != nullptr);
-    Status status = transfer_and_wait(*store, transfer.direction, transfer.place, transfer.memory);
+    const Status status = offload::wait_for(
+        [&](offload::Done done) { executor.start_on(*store, ticket, std::move(done)); });
     if (!status) return status.error();
     return Verdict::skip;
 }
@@ -70,12 +70,13 @@ Status Engine::take_memory() {
     if (!gpu) return gpu.error();
     const auto ram = memory_->take(Tier::ram, offload::tier_bytes(list, Tier::ram));
     if (!ram) return ram.error();
-    std::vector<offload::PlaceSpec> places = places_of(list.slots);
+    std::vector<offload::PlaceSpec> places = places_of(options_.workload.layout, list.slots);
     if (!places.empty()) {
         CHECK(options_.open_store);
         auto store = options_.open_store(std::move(places), *ram);
         if (!store) return store.error();
         store_ = std::move(*store);
+        if (commits()) CHECK_EQ(store_->path_count(), options_.plan.path_count);
     }
     executor_ =
         std::make_unique<Executor>(ExecutorParts{.config = &options_.config,
@@ -87,6 +88,7 @@ Status Engine::take_memory() {
                                                  .ram_slab = *ram,
                                                  .adam_step_of = options_.adam_step_of,
                                                  .max_grad_norm = options_.max_grad_norm,
+                                                 .record_of = options_.record_of,
                                                  .poison_released = options_.poison_released});
     executor_->use(list);
     const int compute_threads = options_.compute_threads;
@@ -124,7 +126,22 @@ Status Engine::load(const Checkpoint& checkpoint) {
     if (Status status = checkpoint.check_against(options_.workload.layout.specs); !status) {
         return status;
     }
-    return load_homes(homes(), checkpoint);
+    if (Status status = load_homes(homes(), checkpoint); !status) return status;
+    return commits() ? commit_and_wait(*store_, options_.record_of(progress_)) : Status{};
+}
+
+Status Engine::resume(const Progress& progress) {
+    CHECK(commits());
+    CHECK_EQ(progress_.attempts, 0);
+    progress_ = progress;
+    return load_memory_homes(homes());
+}
+
+Status Engine::commit() {
+    CHECK(commits());
+    if (commits_every_step(options_.plan)) return {};
+    if (Status status = write_mirrors(homes()); !status) return status;
+    return commit_and_wait(*store_, options_.record_of(progress_));
 }
 
 Status Engine::export_to(CheckpointWriter& writer) {
@@ -139,12 +156,20 @@ uint64_t Engine::tier_bytes(Tier tier) const {
     return offload::tier_bytes(schedules_.begin()->second, tier);
 }
 
+uint64_t Engine::step_bytes(offload::LaneKind lane) const {
+    const auto full = schedules_.find({options_.workload.micro_batch_count_max, Purpose::train});
+    CHECK(full != schedules_.end());
+    return moved_bytes(full->second, lane);
+}
+
 Status Engine::run_list(const Schedule& schedule, Segment& segment) {
     executor_->use(schedule);
     offload::RunOptions run_options{.next_period = segment.next_period};
     run_options.on_span = [&](const offload::Span& span) {
         const auto lane = static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
         lane_times_[lane] += span.end_ns - span.start_ns;
+        ++op_count_;
+        if (options_.on_op_done) options_.on_op_done(op_count_);
     };
     if (options_.is_serial) {
         offload::SerialBackend backend({.execute =
@@ -164,14 +189,15 @@ Status Engine::run_list(const Schedule& schedule, Segment& segment) {
 
 Status Engine::train(const TrainOptions& options) {
     CHECK(options.batch_of && options.micro_batch_count_of && options.on_step);
-    int64_t first = options.first_step;
-    const int64_t end_step = options.first_step + options.step_count;
+    int64_t first = progress_.attempts;
+    const int64_t end_step = first + options.step_count;
     while (first < end_step) {
         // A list has a fixed number of micro-batches: steps with another one follow after a drain.
         const int64_t micro_batches = options.micro_batch_count_of(first);
         int64_t end = first + 1;
         while (end < end_step && options.micro_batch_count_of(end) == micro_batches) ++end;
         if (Status status = train_segment(options, first, end); !status) return status;
+        if (progress_.attempts < end) break;  // asked to stop
         first = end;
     }
     return {};
@@ -183,12 +209,14 @@ Status Engine::train_segment(const TrainOptions& options, int64_t first, int64_t
     if (!schedule) return schedule.error();
     const int64_t period_count = end - first + 1;  // the last one is the drain
     int64_t next = 0;
+    bool is_drained = false;
     int64_t step_began_ns = now_ns();
     Segment segment;
     segment.next_period = [&]() -> std::optional<Period> {
-        if (next == period_count) return std::nullopt;
+        if (is_drained) return std::nullopt;
         const int64_t index = next++;
-        return Period{.index = index, .trains = index + 1 < period_count};
+        is_drained = index + 1 == period_count || (options.wants_stop && options.wants_stop());
+        return Period{.index = index, .trains = !is_drained};
     };
     segment.open = [&](const Period& period) -> Status {
         PeriodData& data = executor_->data_of(period.index);
@@ -209,7 +237,11 @@ Status Engine::train_segment(const TrainOptions& options, int64_t first, int64_t
         step_began_ns += outcome.time_ns;
         return options.on_step(outcome);
     };
-    return run_list(**schedule, segment);
+    executor_->begin(progress_);
+    if (Status status = run_list(**schedule, segment); !status) return status;
+    progress_ = executor_->progress_before(next - 1);
+    CHECK_EQ(progress_.attempts, first + next - 1);
+    return {};
 }
 
 Result<EvalOutcome> Engine::evaluate(std::vector<TokenBatch> micro_batches) {

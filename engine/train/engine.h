@@ -2,7 +2,8 @@
 // lanes and the threads; it is given a plan and data, and turns steps. It reads no configuration
 // and prints nothing: engine/train/train.h wires it to a run file.
 //
-// Life: create, load, then any sequence of train and evaluate, then export or digest. One thread.
+// Life: create, load or resume, then any sequence of train and evaluate, then export or digest. One
+// thread.
 #pragma once
 
 #include <functional>
@@ -26,6 +27,7 @@ struct EngineOptions {
     int compute_threads = 1;
     int update_threads = 1;
     AdamStepOf adam_step_of;
+    RecordOf record_of;
     double max_grad_norm = 0;
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
@@ -34,6 +36,7 @@ struct EngineOptions {
     std::function<offload::Result<std::unique_ptr<offload::Store>>(
         std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers)>
         open_store{};
+    std::function<void(int64_t op_count)> on_op_done{};  // may be empty
     bool is_serial = false;        // follow the list op by op: the oracle of the other timings
     bool poison_released = false;  // tests: see executor.h
 };
@@ -60,10 +63,19 @@ class Engine {
     // (engine/train/dry_run.h). Error: does_not_fit.
     offload::Status try_shape(int64_t row_count, int64_t column_count);
 
+    // The start of a run: weights from the checkpoint, fresh states; if the plan commits, the
+    // commit of no step.
     offload::Status load(const Checkpoint& checkpoint);
+    // Instead of load: the store already holds the run as it was after `progress`, and what lives
+    // in memory is read from there.
+    offload::Status resume(const Progress& progress);
+
+    // Makes what train has done durable, RAM and gpu included: a save. A plan that commits every
+    // step has done so when train returns.
+    offload::Status commit();
+    const Progress& progress() const { return progress_; }
 
     struct TrainOptions {
-        int64_t first_step = 0;
         int64_t step_count = 0;
         BatchOf batch_of;
         // Micro-batches of a step, known before its batch is made.
@@ -71,8 +83,10 @@ class Engine {
         // Called once per step, in order, as each completes. An Error ends the run after what is in
         // flight is done.
         std::function<offload::Status(const StepOutcome&)> on_step;
+        // Asked before each step: whether to drain instead, and so end early. May be empty.
+        std::function<bool()> wants_stop{};
     };
-    // Runs the steps and drains: afterwards all updates are done and at home.
+    // Runs the next steps and drains: afterwards all updates are done and at home.
     offload::Status train(const TrainOptions& options);
 
     // The loss over these micro-batches, in groups; no gradient, no update.
@@ -82,6 +96,8 @@ class Engine {
     offload::Result<HomesDigest> digest();
 
     uint64_t tier_bytes(offload::Tier tier) const;
+    // What a whole step moves on the lane, if every boundary activation is as large as any.
+    uint64_t step_bytes(offload::LaneKind lane) const;
     const LaneTimes& lane_times() const { return lane_times_; }
     const offload::Store* store() const { return store_.get(); }
 
@@ -93,6 +109,7 @@ class Engine {
     struct Segment;
     offload::Status run_list(const offload::Schedule& schedule, Segment& segment);
     offload::Status train_segment(const TrainOptions& options, int64_t first, int64_t end);
+    bool commits() const { return options_.plan.path_count > 0; }
     Homes homes() const { return {executor_.get(), store_.get()}; }
 
     const EngineOptions options_;
@@ -103,7 +120,9 @@ class Engine {
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<HostBackend> backend_;  // after what it works on
     std::map<std::pair<uint32_t, offload::Purpose>, offload::Schedule> schedules_;
+    Progress progress_;
     LaneTimes lane_times_ = {};
+    int64_t op_count_ = 0;  // done, in all lists
 };
 
 }  // namespace headrace::engine

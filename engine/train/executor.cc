@@ -1,12 +1,14 @@
 #include "engine/train/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <utility>
 
 #include "engine/torch/workspace.h"
 #include "kernels/host/copy.h"
 #include "kernels/host/fill.h"
+#include "offload/page_sum.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -37,6 +39,29 @@ const Access& data_access(const Op& op, Mode mode) {
     CHECK_TEXT(false, "an op without data");
 }
 
+// The shares of a range in the page_sums of a part's places: hi, and m, v and lo one after another.
+uint64_t sum_at(std::span<const std::byte> place, uint64_t offset_bytes, uint64_t size_bytes) {
+    return offload::page_sum(place.subspan(offset_bytes, size_bytes),
+                             offset_bytes / offload::page_bytes);
+}
+
+uint64_t weight_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRange& range) {
+    return sum_at(part.weight, bytes_of(part.weight_dtype, range.first_element),
+                  bytes_of(part.weight_dtype, range.element_count));
+}
+
+uint64_t state_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRange& range) {
+    const uint64_t moment_bytes = part.element_count * sizeof(float);
+    const uint64_t offset_bytes = range.first_element * sizeof(float);
+    const uint64_t size_bytes = range.element_count * sizeof(float);
+    uint64_t sum = sum_at(part.state, offset_bytes, size_bytes) +
+                   sum_at(part.state, moment_bytes + offset_bytes, size_bytes);
+    if (part.weight_dtype == offload::Dtype::bf16) {
+        sum += sum_at(part.state, 2 * moment_bytes + offset_bytes / 2, size_bytes / 2);
+    }
+    return sum;
+}
+
 }  // namespace
 
 Executor::Executor(ExecutorParts parts) : parts_(std::move(parts)) {
@@ -44,6 +69,11 @@ Executor::Executor(ExecutorParts parts) : parts_(std::move(parts)) {
     CHECK(parts_.update_pool != nullptr && parts_.update_row != nullptr);
     CHECK(parts_.reduce_row != nullptr);
     CHECK(parts_.adam_step_of);
+    CHECK(parts_.record_of);
+}
+
+void Executor::begin(const Progress& progress) {
+    progress_[0] = progress;
 }
 
 void Executor::use(const offload::Schedule& schedule) {
@@ -57,6 +87,7 @@ void Executor::use(const offload::Schedule& schedule) {
     }
     schedule_ = &schedule;
     norms_.resize(schedule.workload.layout.parts.size());
+    sums_.resize(norms_.size());
 }
 
 std::span<std::byte> Executor::bytes_of_slot(offload::SlotId slot) const {
@@ -132,7 +163,7 @@ Result<Verdict> Executor::execute(const offload::Ticket& ticket) {
             return Verdict::skip;
         case OpKind::reduce: reduce(op); return Verdict::skip;
         case OpKind::update: update(op); return Verdict::skip;
-        case OpKind::verdict: return give_verdict(data_of(ticket.period));
+        case OpKind::verdict: return give_verdict(ticket.period);
         case OpKind::sync:
         case OpKind::record:
         case OpKind::seal: break;
@@ -140,7 +171,21 @@ Result<Verdict> Executor::execute(const offload::Ticket& ticket) {
     CHECK_TEXT(false, "commit ops belong to the store");
 }
 
-offload::Transfer Executor::transfer_of(const offload::Ticket& ticket) {
+void Executor::start_on(offload::Store& store, const offload::Ticket& ticket, offload::Done done) {
+    const Op& op = schedule_->ops[ticket.op];
+    switch (op.kind) {
+        case OpKind::sync: {
+            const Access* flushed = find_access(op, Kind::flushed, Mode::write);
+            return store.sync(flushed->value.of, std::move(done));
+        }
+        case OpKind::record:
+            return store.record(parts_.record_of(progress_before(ticket.period)), std::move(done));
+        case OpKind::seal: return store.seal(std::move(done));
+        default: return store.start(transfer_of(ticket, std::move(done)));
+    }
+}
+
+offload::Transfer Executor::transfer_of(const offload::Ticket& ticket, offload::Done done) {
     const Op& op = schedule_->ops[ticket.op];
     const Access& source = data_access(op, Mode::read);
     const Access& target = data_access(op, Mode::write);
@@ -148,10 +193,16 @@ offload::Transfer Executor::transfer_of(const offload::Ticket& ticket) {
     const Access& memory = is_read ? target : source;
     const offload::SlotId home = is_read ? source.slot : target.slot;
     if (parts_.poison_released && is_read) kernels::fill_nan(bytes_of_slot(memory.slot));
+    std::optional<uint64_t> sum;
+    if (!is_read && schedule_->path_count > 0 && schedule_->slots[home].copy_count == 2) {
+        CHECK_EQ(target.value.step, -1);  // what this period's update made, with its sum
+        sum = sums_[target.value.of][target.value.kind == Kind::hi ? 0 : 1];
+    }
     return {.direction = is_read ? offload::Direction::read : offload::Direction::write,
             .place = static_cast<offload::PlaceId>(schedule_->slots[home].offset_bytes),
             .memory = value_bytes(memory, ticket.period),
-            .done = {}};
+            .done = std::move(done),
+            .sum = sum};
 }
 
 void Executor::copy(const Op& op, int64_t period) const {
@@ -253,17 +304,28 @@ void Executor::reduce(const Op& op) {
 void Executor::update(const Op& op) {
     const offload::Workload& workload = schedule_->workload;
     CHECK_EQ(verdict_.verdict, Verdict::apply);
-    parts_.update_pool->update(
-        *parts_.update_row, verdict_.adam,
-        {.element_count = workload.layout.parts[op.part].element_count,
-         .weight_dtype = workload.dtype,
-         .gradient_dtype = workload.gradients,
-         .weight = bytes_of_slot(find_access(op, Kind::hi, Mode::write)->slot),
-         .state = bytes_of_slot(find_access(op, Kind::opt, Mode::write)->slot),
-         .gradient = bytes_of_slot(find_access(op, Kind::stash, Mode::read)->slot)});
+    cpu_adam::PartUpdate part{
+        .element_count = workload.layout.parts[op.part].element_count,
+        .weight_dtype = workload.dtype,
+        .gradient_dtype = workload.gradients,
+        .weight = bytes_of_slot(find_access(op, Kind::hi, Mode::write)->slot),
+        .state = bytes_of_slot(find_access(op, Kind::opt, Mode::write)->slot),
+        .gradient = bytes_of_slot(find_access(op, Kind::stash, Mode::read)->slot)};
+    std::array<std::atomic<uint64_t>, 2> sums = {};
+    const std::function<void(cpu_adam::ElementRange)> add_sums =
+        [&](const cpu_adam::ElementRange& range) {
+            sums[0] += weight_sum(part, range);
+            sums[1] += state_sum(part, range);
+        };
+    if (schedule_->path_count > 0) part.on_updated = &add_sums;
+    parts_.update_pool->update(*parts_.update_row, verdict_.adam, part);
+    sums_[op.part] = {sums[0].load(), sums[1].load()};
 }
 
-Verdict Executor::give_verdict(PeriodData& data) {
+Verdict Executor::give_verdict(int64_t period) {
+    PeriodData& data = data_of(period);
+    const Progress& before = progress_before(period);
+    CHECK_EQ(before.attempts, data.step);
     const offload::Layout& layout = schedule_->workload.layout;
     StepOutcome& outcome = data.outcome;
     outcome = StepOutcome{};
@@ -285,11 +347,11 @@ Verdict Executor::give_verdict(PeriodData& data) {
     }
     if (data.batch.is_masked()) outcome.skip_reason = SkipReason::nothing_to_train;
     judge(outcome, squares);
-    verdict_ = {.verdict = outcome.verdict, .adam = parts_.adam_step_of(update_count_)};
+    verdict_ = {.verdict = outcome.verdict, .adam = parts_.adam_step_of(before.updates)};
     verdict_.adam.gradient_scale = outcome.clip_factor;
     outcome.learning_rate = verdict_.adam.learning_rate;
-    if (outcome.verdict == Verdict::apply) ++update_count_;
-    outcome.update_count = update_count_;
+    outcome.progress = advance(before, outcome);
+    progress_[static_cast<size_t>(period + 1) % progress_.size()] = outcome.progress;
     return outcome.verdict;
 }
 

@@ -31,6 +31,7 @@ struct ExecutorParts {
     std::span<std::byte> ram_slab;
     AdamStepOf adam_step_of;
     double max_grad_norm = 0;  // 0: no clipping
+    RecordOf record_of;        // what the commit ops write
     // Tests: every slot that is about to be written whole holds NaN until then.
     bool poison_released = false;
 };
@@ -43,14 +44,22 @@ class Executor {
     void use(const offload::Schedule& schedule);
     const offload::Schedule& schedule() const { return *schedule_; }
 
+    // The coming periods count from 0 again, and before the first the run is so far.
+    void begin(const Progress& progress);
+    // Before the step of this period: known when the period before has its verdict, and until
+    // that of the third period after it.
+    const Progress& progress_before(int64_t period) const {
+        return progress_[static_cast<size_t>(period) % progress_.size()];
+    }
+
     // Period `index` will compute on this data.
     PeriodData& data_of(int64_t period) { return data_[static_cast<size_t>(period % 2)]; }
 
     // Does one op of a gpu, h2d, d2h or cpu lane and returns when it is done.
     offload::Result<offload::Verdict> execute(const offload::Ticket& ticket);
 
-    // The transfer of an op of an nvme lane, without its `done`.
-    offload::Transfer transfer_of(const offload::Ticket& ticket);
+    // Begins an op of an nvme lane, which the store ends.
+    void start_on(offload::Store& store, const offload::Ticket& ticket, offload::Done done);
 
     std::span<std::byte> gpu_slab() const { return parts_.gpu_slab; }
     // The bytes of a gpu or ram slot.
@@ -65,6 +74,7 @@ class Executor {
     std::span<std::byte> hidden_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
                                       const MicroBatch& batch) const;
     void poison_targets(const Op& op) const;
+    offload::Transfer transfer_of(const offload::Ticket& ticket, offload::Done done);
 
     offload::Status compute(const Op& op, PeriodData& data);
     void forward(const Op& op, const MicroBatch& batch) const;
@@ -73,7 +83,7 @@ class Executor {
     void reduce(const Op& op);
     void update(const Op& op);
     void copy(const Op& op, int64_t period) const;
-    offload::Verdict give_verdict(PeriodData& data);
+    offload::Verdict give_verdict(int64_t period);
     void judge(StepOutcome& outcome, const offload::ExactSum& squares) const;
 
     const ExecutorParts parts_;
@@ -81,7 +91,11 @@ class Executor {
     std::array<PeriodData, 2> data_;
     std::vector<NormRecord> norms_;  // by part
     VerdictRecord verdict_;
-    int64_t update_count_ = 0;  // updates the verdicts have asked for
+    // By period. A commit's record is written under the next period's forward, so a verdict that is
+    // given meanwhile must not change what it says.
+    std::array<Progress, 4> progress_;
+    // page_sum of a part's updated hi and opt, for the store; by part.
+    std::vector<std::array<uint64_t, 2>> sums_;
 };
 
 }  // namespace headrace::engine

@@ -24,16 +24,19 @@ class PartBytes {
   public:
     PartBytes(const Homes& homes, Kind kind) : homes_(homes), kind_(kind) {
         const offload::Schedule& schedule = homes.executor->schedule();
+        const size_t part_count = schedule.workload.layout.parts.size();
+        homes_of_kind_.assign(part_count, offload::no_slot);
+        mirrors_.assign(part_count, offload::no_slot);
         for (SlotId slot = 0; slot < schedule.slots.size(); ++slot) {
             const offload::Slot& place = schedule.slots[slot];
             if (place.kind != kind) continue;
             if (place.is_home) {
-                homes_of_kind_.push_back(slot);
+                (place.is_mirror ? mirrors_ : homes_of_kind_)[place.of] = slot;
             } else if (place.tier == Tier::ram && buffer_ == offload::no_slot) {
                 buffer_ = slot;
             }
         }
-        CHECK_EQ(homes_of_kind_.size(), schedule.workload.layout.parts.size());
+        CHECK_EQ(std::ranges::count(homes_of_kind_, offload::no_slot), 0);
     }
 
     // The bytes of the part's home, or a ring slot's that stands in for a place.
@@ -45,27 +48,55 @@ class PartBytes {
         return homes_.executor->bytes_of_slot(slot).first(size_bytes);
     }
 
-    bool is_on_nvme(uint32_t part) const { return home(part).tier == Tier::nvme; }
+    bool is_on_nvme(uint32_t part) const {
+        return slot_at(homes_of_kind_[part]).tier == Tier::nvme;
+    }
+    // The part has a place in the store: its home's, or a mirror.
+    bool has_place(uint32_t part) const {
+        return is_on_nvme(part) || mirrors_[part] != offload::no_slot;
+    }
 
-    Status read(uint32_t part) const { return transfer(part, offload::Direction::read); }
-    Status write(uint32_t part) const { return transfer(part, offload::Direction::write); }
+    // Between the home and bytes(part): nothing to do for a home in memory.
+    Status read(uint32_t part) const {
+        return is_on_nvme(part) ? transfer(part, offload::Direction::read) : Status{};
+    }
+    // Between the place and bytes(part), if there is one.
+    Status read_place(uint32_t part) const {
+        return has_place(part) ? transfer(part, offload::Direction::read) : Status{};
+    }
+    Status write_place(uint32_t part) const {
+        return has_place(part) ? transfer(part, offload::Direction::write) : Status{};
+    }
 
   private:
-    const offload::Slot& home(uint32_t part) const {
-        return homes_.executor->schedule().slots[homes_of_kind_[part]];
+    const offload::Slot& slot_at(SlotId slot) const {
+        return homes_.executor->schedule().slots[slot];
     }
     Status transfer(uint32_t part, offload::Direction direction) const {
-        if (!is_on_nvme(part)) return {};
         CHECK(homes_.store != nullptr);
-        const auto place = static_cast<offload::PlaceId>(home(part).offset_bytes);
+        const SlotId slot = is_on_nvme(part) ? homes_of_kind_[part] : mirrors_[part];
+        const auto place = static_cast<offload::PlaceId>(slot_at(slot).offset_bytes);
         return transfer_and_wait(*homes_.store, direction, place, bytes(part));
     }
 
     const Homes& homes_;
     const Kind kind_;
     std::vector<SlotId> homes_of_kind_;  // by part
+    std::vector<SlotId> mirrors_;        // by part; no_slot where there is none
     SlotId buffer_ = offload::no_slot;
 };
+
+// For every part whose home of this kind is in memory.
+Status for_memory_homes(const Homes& homes, Kind kind,
+                        Status (PartBytes::*move)(uint32_t part) const) {
+    const PartBytes parts(homes, kind);
+    const size_t part_count = homes.executor->schedule().workload.layout.parts.size();
+    for (uint32_t part = 0; part < part_count; ++part) {
+        if (parts.is_on_nvme(part)) continue;
+        if (Status status = (parts.*move)(part); !status) return status;
+    }
+    return {};
+}
 
 // Calls visit(tensor, piece) for what each part shares with the model's tensors.
 using VisitPiece = std::function<Status(const offload::TensorSpec&, const offload::TensorPiece&)>;
@@ -107,12 +138,26 @@ Status load_homes(const Homes& homes, const Checkpoint& checkpoint) {
         if (Status status = load_part(checkpoint, workload, part, weights, view.lo); !status) {
             return status;
         }
-        if (Status status = hi.write(part); !status) return status;
+        if (Status status = hi.write_place(part); !status) return status;
         const bool is_zero = std::ranges::all_of(view.lo, [](uint16_t half) { return half == 0; });
-        if (is_zero && opt.is_on_nvme(part)) continue;
-        if (Status status = opt.write(part); !status) return status;
+        if (is_zero) continue;  // a place that was never written reads as zeros
+        if (Status status = opt.write_place(part); !status) return status;
     }
     return {};
+}
+
+Status load_memory_homes(const Homes& homes) {
+    if (Status status = for_memory_homes(homes, Kind::hi, &PartBytes::read_place); !status) {
+        return status;
+    }
+    return for_memory_homes(homes, Kind::opt, &PartBytes::read_place);
+}
+
+Status write_mirrors(const Homes& homes) {
+    if (Status status = for_memory_homes(homes, Kind::hi, &PartBytes::write_place); !status) {
+        return status;
+    }
+    return for_memory_homes(homes, Kind::opt, &PartBytes::write_place);
 }
 
 Status export_homes(const Homes& homes, CheckpointWriter& writer) {

@@ -24,6 +24,10 @@ struct Homes {
 // written reads as zeros. The checkpoint has been checked against the model.
 offload::Status load_homes(const Homes& homes, const Checkpoint& checkpoint);
 
+// What lives in memory, from its mirrors; and back. Places on nvme are their own mirrors.
+offload::Status load_memory_homes(const Homes& homes);
+offload::Status write_mirrors(const Homes& homes);
+
 // Streams hi into the writer, tensor by tensor; not finish().
 offload::Status export_homes(const Homes& homes, CheckpointWriter& writer);
 

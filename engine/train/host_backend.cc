@@ -53,22 +53,21 @@ void HostBackend::start(const Ticket& ticket) {
     const LaneKind kind = executor_.schedule().ops[ticket.op].lane.kind;
     CHECK(can_start(kind));
     ++in_flight_[static_cast<size_t>(kind)];
-    if (is_nvme(kind)) return start_transfer(ticket);
+    if (is_nvme(kind)) return start_on_store(ticket);
     std::lock_guard lock(mutex_);
     queue_of(kind).tickets.push_back(ticket);
     queue_of(kind).given.notify_one();
 }
 
-void HostBackend::start_transfer(const Ticket& ticket) {
+void HostBackend::start_on_store(const Ticket& ticket) {
     CHECK(store_ != nullptr);
-    offload::Transfer transfer = executor_.transfer_of(ticket);
-    transfer.done = [this, ticket, start_ns = now_ns()](offload::Status status) {
-        finish({.ticket = ticket,
-                .status = std::move(status),
-                .start_ns = start_ns,
-                .end_ns = now_ns()});
-    };
-    store_->start(std::move(transfer));
+    executor_.start_on(*store_, ticket,
+                       [this, ticket, start_ns = now_ns()](offload::Status status) {
+                           finish({.ticket = ticket,
+                                   .status = std::move(status),
+                                   .start_ns = start_ns,
+                                   .end_ns = now_ns()});
+                       });
 }
 
 void HostBackend::work(LaneKind kind) {

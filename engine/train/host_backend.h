@@ -52,7 +52,7 @@ class HostBackend final : public offload::Backend {
     };
 
     void work(offload::LaneKind kind);
-    void start_transfer(const offload::Ticket& ticket);
+    void start_on_store(const offload::Ticket& ticket);
     void finish(offload::Completion completion);
     LaneQueue& queue_of(offload::LaneKind kind) { return queues_[static_cast<size_t>(kind)]; }
 

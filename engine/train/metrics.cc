@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "offload/check.h"
@@ -20,11 +21,50 @@ namespace {
 // Keys stay in the order they are written in. Numbers that are not finite become null.
 using Json = nlohmann::ordered_json;
 
+// Whether a line tells of a step, or of an evaluation, that a run resumed after step_count steps
+// will not come to again. The evaluation after the last step is made again. A line that a crash
+// cut short tells nothing.
+bool is_before(const std::string& line, int64_t step_count) {
+    const Json object = Json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) {
+        return false;
+    }
+    const auto step = object["step"].get<int64_t>();
+    return object.contains("eval_loss") ? step < step_count : step <= step_count;
+}
+
 }  // namespace
 
 Result<MetricsFile> MetricsFile::create(const std::string& path) {
     CHECK(!path.empty());
     std::FILE* file = std::fopen(path.c_str(), "we");
+    if (file == nullptr) {
+        return Error{ErrorCode::failed, fmt::format("cannot write the metrics to '{}'", path),
+                     std::strerror(errno)};
+    }
+    return MetricsFile(path, file);
+}
+
+Result<MetricsFile> MetricsFile::resume(const std::string& path, int64_t step_count) {
+    CHECK_GE(step_count, 0);
+    const std::string kept_path = path + ".resumed";
+    {
+        std::ifstream before(path);
+        std::ofstream kept(kept_path, std::ios::trunc);
+        for (std::string line; std::getline(before, line);) {
+            if (is_before(line, step_count)) kept << line << '\n';
+        }
+        kept.flush();
+        if (!kept) {
+            return Error{ErrorCode::failed, fmt::format("cannot write '{}'", kept_path),
+                         std::strerror(errno)};
+        }
+    }
+    if (std::rename(kept_path.c_str(), path.c_str()) != 0) {
+        return Error{ErrorCode::failed, fmt::format("cannot rename '{}' to '{}'", kept_path, path),
+                     std::strerror(errno)};
+    }
+    std::FILE* file = std::fopen(path.c_str(), "ae");
     if (file == nullptr) {
         return Error{ErrorCode::failed, fmt::format("cannot write the metrics to '{}'", path),
                      std::strerror(errno)};

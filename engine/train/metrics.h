@@ -57,6 +57,9 @@ class MetricsFile {
   public:
     // Begins a new file (an old one of the same name is replaced). Error: failed.
     static offload::Result<MetricsFile> create(const std::string& path);
+    // Goes on with the file of a run that is resumed after `step_count` steps: what it says of
+    // later ones is cut off, since they will be said again. A missing file is begun. Error: failed.
+    static offload::Result<MetricsFile> resume(const std::string& path, int64_t step_count);
 
     // Each writes one line and flushes it. Error: failed (a full drive), with the path.
     offload::Status append(const StepRecord& record);

@@ -102,6 +102,10 @@ Plan plan_of(const Workload& workload, const RunConfig& config, const Choice& ch
     }
     plan.group = choice.group;
     plan.window = choice.window;
+    if (const auto commit_at = commit_of(config)) {
+        plan.path_count = static_cast<uint32_t>(config.offload.nvme_paths.size());
+        plan.commit_at = *commit_at;
+    }
     const uint32_t slots = choice.ring_slots;
     plan.rings = {.ram_hi = slots,
                   .ram_opt = slots,
@@ -114,9 +118,7 @@ Plan plan_of(const Workload& workload, const RunConfig& config, const Choice& ch
 }
 
 Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t part_bytes) {
-    const uint64_t block_bytes = bytes_of(config.dtype, offload::block_elements);
-    const uint64_t blocks = std::max<uint64_t>(1, part_bytes / block_bytes);
-    auto layout = offload::make_layout(layers_of(job.config), blocks * offload::block_elements);
+    auto layout = layout_of(job.config, config.dtype, part_bytes);
     if (!layout) return layout.error();
     Workload workload;
     workload.layout = std::move(*layout);
@@ -141,7 +143,7 @@ Budgets needs_of(const Workload& workload, const Plan& plan, size_t path_count) 
             needs.ram_bytes = std::max(needs.ram_bytes, slot.offset_bytes + slot.size_bytes);
         }
     }
-    const std::vector<offload::PlaceSpec> places = places_of(table.slots);
+    const std::vector<offload::PlaceSpec> places = places_of(workload.layout, table.slots);
     if (!places.empty()) {
         needs.nvme_bytes = nvme::store_bytes_of(places, std::max<size_t>(1, path_count));
     }
@@ -271,6 +273,13 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
 
 }  // namespace
 
+Result<offload::Layout> layout_of(const LlamaConfig& model, offload::Dtype dtype,
+                                  uint64_t part_bytes) {
+    const uint64_t block_bytes = bytes_of(dtype, offload::block_elements);
+    const uint64_t blocks = std::max<uint64_t>(1, part_bytes / block_bytes);
+    return offload::make_layout(layers_of(model), blocks * offload::block_elements);
+}
+
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
     // Both tiers share what is free, with a fifth left over.
     const uint64_t share = memory.available_bytes / 5 * 2;
@@ -278,6 +287,38 @@ Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
             .ram_bytes = config.ram_budget_bytes.value_or(share),
             .nvme_bytes = config.nvme_budget_bytes.value_or(
                 config.nvme_paths.empty() ? 0 : std::numeric_limits<int64_t>::max())};
+}
+
+std::optional<offload::CommitAt> commit_of(const RunConfig& config) {
+    using offload::CommitAt;
+    switch (config.offload.commit) {
+        case CommitMode::every_step: return CommitAt::every_step;
+        case CommitMode::at_saves: return CommitAt::saves;
+        case CommitMode::automatic: break;
+    }
+    if (!has_paths(config)) return std::nullopt;
+    const bool is_all_on_nvme = parameters_of(config) == TierShares::all_on(Tier::nvme) &&
+                                optimizer_of(config) == TierShares::all_on(Tier::nvme);
+    if (is_all_on_nvme) return CommitAt::every_step;
+    if (config.save_steps || config.resume_from_checkpoint) return CommitAt::saves;
+    return std::nullopt;
+}
+
+std::string describe_commit(const RunConfig& config) {
+    const auto commit_at = commit_of(config);
+    if (!commit_at) {
+        return "commit: never: a crash costs the whole run; with nvme_paths, commit=every_step or "
+               "save_steps=N make it resumable";
+    }
+    if (*commit_at == offload::CommitAt::every_step) {
+        return "commit: every step: a crash costs at most two steps";
+    }
+    if (!config.save_steps) {
+        return "commit: at the end, or when asked to stop: a crash costs the whole run; save_steps "
+               "or commit=every_step make that less";
+    }
+    return fmt::format("commit: at saves, every {} steps: a crash costs what came after the last",
+                       *config.save_steps);
 }
 
 Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemory& memory) {
@@ -300,7 +341,9 @@ Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemor
         }
         const Budgets needs = needs_of(workload, plan, config.offload.nvme_paths.size());
         const uint64_t missing = shortfall(needs, budgets, memory);
-        if (missing == 0) return Placement{workload, std::move(plan), budgets, needs};
+        if (missing == 0) {
+            return Placement{part_bytes, workload, std::move(plan), budgets, needs};
+        }
         if (missing >= least) continue;
         least = missing;
         nearest = needs;

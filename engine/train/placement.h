@@ -8,6 +8,7 @@
 // bit.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@
 #include "offload/slots.h"
 
 namespace headrace::engine {
+
+// The parts of a model: cut by part_bytes of weights in the compute dtype.
+// Error (does_not_fit): a model without a tensor.
+offload::Result<offload::Layout> layout_of(const LlamaConfig& model, offload::Dtype dtype,
+                                           uint64_t part_bytes);
 
 // What the job needs, whatever the placement.
 struct Job {
@@ -41,11 +47,20 @@ struct Budgets {
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);
 
 struct Placement {
+    uint64_t part_bytes = 0;  // what the layout was cut by
     offload::Workload workload;
     offload::Plan plan;
     Budgets budgets;
     Budgets needs;  // what the slots take
 };
+
+// When the run commits; nothing: never. Automatic is every step where all weights and states live
+// on nvme, since they are written there anyway; with some of them in memory it is at saves, if the
+// run saves at all or goes on with one that did.
+std::optional<offload::CommitAt> commit_of(const RunConfig& config);
+
+// One line: what a crash would cost.
+std::string describe_commit(const RunConfig& config);
 
 // Error (does_not_fit): what each tier needs at least, what it was given, and the settings that
 // would make the job fit, or what the machine lacks, whatever the settings. Error (usage): a fixed

@@ -2,20 +2,39 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 namespace headrace::engine {
 
-std::vector<offload::PlaceSpec> places_of(const std::vector<offload::Slot>& slots) {
-    std::vector<offload::PlaceSpec> places;
-    std::array<uint32_t, 11> count_of_kind = {};
+namespace {
+
+std::string name_of_place(const offload::Layout& layout, const offload::Slot& slot) {
+    using offload::Kind;
+    if (slot.kind != Kind::hi && slot.kind != Kind::opt && slot.kind != Kind::stash) {
+        return fmt::format("{} {}", name_of(slot.kind), slot.of);
+    }
+    const uint32_t layer = layout.parts[slot.of].layer;
+    return fmt::format("{} {}/{}", name_of(slot.kind), layout.specs[layer].name,
+                       slot.of - layout.layers[layer].first_part);
+}
+
+}  // namespace
+
+std::vector<offload::PlaceSpec> places_of(const offload::Layout& layout,
+                                          const std::vector<offload::Slot>& slots) {
+    const auto is_place = [](const offload::Slot& slot) {
+        return slot.tier == offload::Tier::nvme;
+    };
+    std::vector<offload::PlaceSpec> places(
+        static_cast<size_t>(std::ranges::count_if(slots, is_place)));
     for (const offload::Slot& slot : slots) {
-        const uint32_t number = count_of_kind[static_cast<size_t>(slot.kind)]++;
-        if (slot.tier != offload::Tier::nvme) continue;
-        CHECK_EQ(slot.offset_bytes, places.size());
-        places.push_back({.name = fmt::format("{} {}", name_of(slot.kind), number),
-                          .size_bytes = slot.size_bytes,
-                          .copy_count = slot.copy_count});
+        if (!is_place(slot)) continue;
+        CHECK_LT(slot.offset_bytes, places.size());
+        offload::PlaceSpec& place = places[slot.offset_bytes];
+        CHECK(place.name.empty());
+        place = {.name = name_of_place(layout, slot),
+                 .size_bytes = slot.size_bytes,
+                 .copy_count = slot.copy_count};
     }
     return places;
 }

@@ -1,4 +1,6 @@
-// The places of a run's store: the nvme slots of its schedule, by the number they have there.
+// The places of a run's store: the nvme slots of its schedule, by the number they have there. A
+// durable place is named after what it keeps ("opt layers.3/0": states of the first part of that
+// layer), which does not depend on the placement.
 #pragma once
 
 #include <vector>
@@ -8,6 +10,7 @@
 
 namespace headrace::engine {
 
-std::vector<offload::PlaceSpec> places_of(const std::vector<offload::Slot>& slots);
+std::vector<offload::PlaceSpec> places_of(const offload::Layout& layout,
+                                          const std::vector<offload::Slot>& slots);
 
 }  // namespace headrace::engine

@@ -12,10 +12,21 @@
 #include "engine/torch/llama.h"
 #include "offload/exact_sum.h"
 #include "offload/run.h"
+#include "offload/store.h"
 
 namespace headrace::engine {
 
 enum class SkipReason : uint8_t { none, not_finite, nothing_to_train };
+
+// How far a run is, after a whole number of steps.
+struct Progress {
+    int64_t attempts = 0;          // steps tried: the position in the data
+    int64_t updates = 0;           // steps applied: Adam's step and the learning rate's
+    int64_t skipped_count = 0;     // steps not applied
+    int64_t skipped_in_a_row = 0;  // because not finite, up to the last step
+    std::string history;           // SHA-256, in hex, over losses and norms of all steps
+    bool operator==(const Progress&) const = default;
+};
 
 // What the verdict says of a step, with the numbers it was made from.
 struct StepOutcome {
@@ -27,13 +38,18 @@ struct StepOutcome {
     double grad_norm = 0;      // before clipping
     float clip_factor = 1;     // what the gradient is multiplied by in the update
     double learning_rate = 0;  // of the update that this step makes, or would have made
-    int64_t update_count = 0;  // updates done after this step's
+    Progress progress;         // with this step
     int64_t time_ns = 0;       // since the step before was complete
     StepBatch counts;          // token counts; its micro-batches are empty
 };
 
 // The rule of the update number `update_index` (from 0): a pure function of the run's settings.
 using AdamStepOf = std::function<cpu_adam::AdamStep(int64_t update_index)>;
+
+Progress advance(const Progress& before, const StepOutcome& outcome);
+
+// What a commit says of a run that is so far.
+using RecordOf = std::function<offload::CommitRecord(const Progress&)>;
 
 // The pending update's constants: written by the verdict op, read by the updates of the next
 // period. The slot of Kind::verdict.

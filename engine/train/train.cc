@@ -1,7 +1,6 @@
 #include "engine/train/train.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,10 +12,12 @@
 #include "engine/config/machine.h"
 #include "engine/torch/llama.h"
 #include "engine/torch/threads.h"
+#include "engine/train/drive_watch.h"
 #include "engine/train/engine.h"
 #include "engine/train/placement.h"
 #include "engine/train/resident.h"
-#include "engine/train/sha256.h"
+#include "engine/train/run_identity.h"
+#include "engine/train/run_store.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
 #include "offload/units.h"
@@ -30,12 +31,6 @@ using offload::Status;
 using offload::Tier;
 
 namespace {
-
-// Bits may differ between versions of this number and of nothing else in the engine's code.
-constexpr int numerics_version = 1;
-
-// Of the folder's name in the store's name, which has a limit of its own.
-constexpr size_t store_name_length_max = 40;
 
 BatchOptions train_batches(const RunConfig& config) {
     return {.row_count = config.per_device_train_batch_size,
@@ -60,26 +55,6 @@ int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
     return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
 }
 
-// Of the store: the same for every run of one output_dir, another for every other.
-std::string run_name_of(const RunConfig& config) {
-    std::filesystem::path folder = std::filesystem::absolute(config.output_dir).lexically_normal();
-    if (!folder.has_filename()) folder = folder.parent_path();  // "runs/a/" is "runs/a"
-    std::string name = folder.filename().string().substr(0, store_name_length_max);
-    std::ranges::replace_if(
-        name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-'; }, '_');
-    const std::string path = folder.string();
-    return fmt::format("{}-{:08x}", name, XXH3_64bits(path.data(), path.size()) >> 32);
-}
-
-nvme::IoEngine io_engine_of(IoEngine engine) {
-    switch (engine) {
-        case IoEngine::automatic: return nvme::IoEngine::automatic;
-        case IoEngine::uring: return nvme::IoEngine::uring;
-        case IoEngine::threads: return nvme::IoEngine::threads;
-    }
-    CHECK(false);
-}
-
 // One call of train(), in the order of its members.
 class Training {
   public:
@@ -90,41 +65,42 @@ class Training {
           machine_(read_machine()),
           compute_threads_(
               thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
+          commit_at_(commit_of(config_)),
           batches_(inputs.train_data, train_batches(config_)) {}
 
     ~Training() {
         const bool had_store = engine_ && engine_->store() != nullptr;
         engine_.reset();
-        // The store is scratch until runs can be resumed from it.
-        if (had_store) {
-            const Status removed =
-                nvme::remove_store(config_.offload.nvme_paths, run_name_of(config_));
-            if (!removed) reporter_.warn(removed.error().text());
-        }
+        if (!had_store) return;
+        if (has_resume_point_ && !is_finished_) return;
+        const Status removed =
+            nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
+        if (!removed) reporter_.warn(removed.error().text());
     }
 
     Status run() {
         start_torch(compute_threads_);
         warm_up_torch();
         baseline_ = read_resident_memory();
+        if (Status status = find_saved(); !status) return status;
         if (Status status = choose_placement(); !status) return status;
         const Result<Checkpoint> checkpoint = Checkpoint::open(inputs_.model_dir);
         if (!checkpoint) return checkpoint.error();
         const Status known = checkpoint->check_against(placement_.workload.layout.specs);
         if (!known) return known;
+        if (Status status = identify(*checkpoint); !status) return status;
         if (Status status = make_engine(); !status) return status;
+        say_traffic();
         if (Status status = make_writer(); !status) return status;
         for (const MicroBatchShape& shape : shapes_) {
             const Status status = engine_->try_shape(shape.row_count, shape.column_count);
             if (!status) return status;
         }
-        if (Status status = engine_->load(*checkpoint); !status) return status;
+        if (Status status = load(*checkpoint); !status) return status;
         if (Status status = stop_if_asked("before the first step"); !status) return status;
         if (Status status = reporter_.begin(); !status) return status;
-        auto metrics = MetricsFile::create(config_.output_dir + "/metrics.jsonl");
-        if (!metrics) return metrics.error();
-        metrics_ = std::make_unique<MetricsFile>(std::move(*metrics));
-        if (Status status = turn_steps(); !status) return status;
+        if (Status status = open_metrics(); !status) return status;
+        if (Status status = turn_steps(); !status) return keep(status);
         if (Status status = export_model(); !status) return status;
         return finish();
     }
@@ -139,6 +115,54 @@ class Training {
         }
         return shapes;
     }
+
+    // --- what was there before -----------------------------------------------------------------
+
+    Status find_saved() {
+        Result<std::optional<SavedRun>> saved = find_saved_run(config_);
+        if (!saved) return saved.error();
+        saved_ = std::move(*saved);
+        return {};
+    }
+
+    Status identify(const Checkpoint& checkpoint) {
+        Result<Identity> identity =
+            identity_of(inputs_, checkpoint, compute_threads_, placement_.part_bytes);
+        if (!identity) return identity.error();
+        identity_ = std::move(*identity);
+        if (!saved_) return {};
+        const Status same = check_same_run(saved_->saved.identity, identity_);
+        if (!same) return same;
+        for (const std::string& change : recipe_changes(saved_->saved.identity, identity_)) {
+            reporter_.warn("resuming with another recipe: " + change);
+        }
+        return {};
+    }
+
+    Status load(const Checkpoint& checkpoint) {
+        if (!saved_) return engine_->load(checkpoint);
+        has_resume_point_ = true;
+        return engine_->resume(saved_->saved.progress);
+    }
+
+    Status open_metrics() {
+        const std::string path = config_.output_dir + "/metrics.jsonl";
+        auto metrics = saved_ ? MetricsFile::resume(path, saved_->saved.progress.attempts)
+                              : MetricsFile::create(path);
+        if (!metrics) return metrics.error();
+        metrics_ = std::make_unique<MetricsFile>(std::move(*metrics));
+        return {};
+    }
+
+    // A run that ends before its end, for whatever reason, says what is left of it.
+    Status keep(const Status& ended) const {
+        if (!has_resume_point_ || engine_->store() == nullptr) return ended;
+        reporter_.note(
+            "what was committed is kept: resume_from_checkpoint=true goes on from there");
+        return ended;
+    }
+
+    // --- placement and engine ------------------------------------------------------------------
 
     Status choose_placement() {
         shapes_ = largest_shapes();
@@ -158,12 +182,25 @@ class Training {
                       .row_count_max = largest.row_count,
                       .column_count_max = largest.column_count,
                       .workspace_bytes = workspace_bytes};
-        auto placement = place(job, config_, {.available_bytes = machine_.ram_free_bytes()});
+        auto placement = place_as_saved(job);
+        if (!placement) placement = place(job, config_, free_memory());
         if (!placement) return placement.error();
         placement_ = std::move(*placement);
-        reporter_.note(numerics_record(inputs_, compute_threads_));
+        reporter_.note(describe(numerics_of(inputs_, compute_threads_)));
         for (const std::string& line : describe(placement_)) reporter_.note(line);
+        reporter_.note(describe_commit(config_));
         return {};
+    }
+
+    FreeMemory free_memory() const { return {.available_bytes = machine_.ram_free_bytes()}; }
+
+    // With the parts that the saved run has, if nobody wants others: nothing is repacked then.
+    Result<Placement> place_as_saved(const Job& job) const {
+        RunConfig config = config_;
+        if (saved_ && !config.offload.advanced.part_bytes) {
+            config.offload.advanced.part_bytes = saved_->saved.identity.part_bytes;
+        }
+        return place(job, config, free_memory());
     }
 
     Status make_engine() {
@@ -183,9 +220,12 @@ class Training {
                                               .weight_decay = config.weight_decay,
                                               .adam_step = static_cast<uint64_t>(update_index) + 1};
                 },
+            .record_of =
+                [this](const Progress& progress) { return record_of(identity_, progress); },
             .max_grad_norm = config_.max_grad_norm,
             .update_row = &cpu_adam::best(),
             .reduce_row = &kernels::best_reduce_row()};
+        options.on_op_done = reporter_.op_done;
         options.open_store = [this](std::vector<offload::PlaceSpec> places,
                                     std::span<std::byte> buffers) {
             return open_store(std::move(places), buffers);
@@ -201,43 +241,102 @@ class Training {
 
     Result<std::unique_ptr<offload::Store>> open_store(std::vector<offload::PlaceSpec> places,
                                                        std::span<std::byte> buffers) {
-        auto store = nvme::open_store({.paths = config_.offload.nvme_paths,
-                                       .run_name = run_name_of(config_),
-                                       .places = std::move(places),
-                                       .engine = io_engine_of(config_.offload.advanced.io_engine),
-                                       .buffers = {buffers},
-                                       .budget_bytes = placement_.budgets.nvme_bytes});
-        if (!store) {
-            return wrap(store.error(), fmt::format("opening the store '{}', named after output_dir",
-                                                   run_name_of(config_)));
-        }
-        nvme_store_ = store->get();
-        for (const std::string& note : nvme_store_->notes()) reporter_.warn(note);
-        reporter_.note(fmt::format("nvme: {} on {} path{}", nvme_store_->engine_name(),
-                                   nvme_store_->path_count(),
-                                   nvme_store_->path_count() == 1 ? "" : "s"));
+        auto store = open_run_store({.config = config_,
+                                     .placement = placement_,
+                                     .model = inputs_.model,
+                                     .identity = identity_,
+                                     .saved = saved_ ? &*saved_ : nullptr,
+                                     .places = std::move(places),
+                                     .buffers = buffers,
+                                     .note = reporter_.note,
+                                     .on_stuck = reporter_.stuck});
+        if (!store) return store.error();
+        for (const std::string& note : (*store)->notes()) reporter_.warn(note);
+        const size_t path_count = (*store)->path_count();
+        reporter_.note(fmt::format("nvme: {} on {} path{}", (*store)->engine_name(), path_count,
+                                   path_count == 1 ? "" : "s"));
+        drives_ = DriveWatch(**store);
         return std::unique_ptr<offload::Store>(std::move(*store));
+    }
+
+    void say_traffic() const {
+        const uint64_t read = engine_->step_bytes(offload::LaneKind::nvme_read);
+        const uint64_t written = engine_->step_bytes(offload::LaneKind::nvme_write);
+        if (read + written == 0) return;
+        reporter_.note(fmt::format(
+            "nvme: a step reads {} and writes {}, {} in the whole run", offload::format_bytes(read),
+            offload::format_bytes(written),
+            offload::format_bytes(written * static_cast<uint64_t>(batches_.step_count()))));
     }
 
     // --- steps ---------------------------------------------------------------------------------
 
     Status turn_steps() {
         const int64_t total = batches_.step_count();
-        const int64_t stride = config_.eval_steps.value_or(total);
-        if (Status status = evaluate(0); !status) return status;
-        for (int64_t first = 0; first < total; first += stride) {
-            const int64_t count = std::min(stride, total - first);
-            const Status status = engine_->train(
-                {.first_step = first,
-                 .step_count = count,
-                 .batch_of = [this](int64_t step) { return batches_.step(step); },
-                 .micro_batch_count_of =
-                     [this](int64_t step) { return batches_.micro_batch_count_of(step); },
-                 .on_step = [this](const StepOutcome& outcome) { return report(outcome); }});
-            if (!status) return status;
-            if (Status evaluated = evaluate(first + count); !evaluated) return evaluated;
+        const int64_t eval_stride = config_.eval_steps.value_or(total);
+        const bool saves = commit_at_ == offload::CommitAt::saves;
+        const int64_t save_stride = saves ? config_.save_steps.value_or(total) : total;
+        int64_t done = engine_->progress().attempts;
+        if (saved_) reporter_.note(fmt::format("resuming after step {} of {}", done, total));
+        if (done % eval_stride == 0 || done == total) {
+            if (Status status = evaluate(done); !status) return status;
+        }
+        while (done < total) {
+            const int64_t end = std::min({total, done - done % eval_stride + eval_stride,
+                                          done - done % save_stride + save_stride});
+            if (Status status = train_to(end); !status) return status;
+            done = engine_->progress().attempts;
+            has_resume_point_ |= commit_at_ == offload::CommitAt::every_step;
+            if (saves && (done < end || done == total || done % save_stride == 0)) {
+                if (Status status = save(); !status) return status;
+            }
+            if (done < total) {
+                if (Status status = stop_if_asked(after_step(done)); !status) return status;
+                if (Status status = stop_at_write_limit(done); !status) return status;
+            }
+            CHECK_EQ(done, end);
+            if (done % eval_stride != 0 && done != total) continue;
+            if (Status status = evaluate(done); !status) return status;
         }
         return {};
+    }
+
+    Status train_to(int64_t end) {
+        return engine_->train(
+            {.step_count = end - engine_->progress().attempts,
+             .batch_of = [this](int64_t step) { return batches_.step(step); },
+             .micro_batch_count_of =
+                 [this](int64_t step) { return batches_.micro_batch_count_of(step); },
+             .on_step = [this](const StepOutcome& outcome) { return report(outcome); },
+             .wants_stop = [this] { return reporter_.stop_signal() != 0 || is_at_write_limit(); }});
+    }
+
+    Status save() {
+        if (Status status = engine_->commit(); !status) return status;
+        has_resume_point_ = true;
+        reporter_.note(fmt::format("saved {}", after_step(engine_->progress().attempts)));
+        return {};
+    }
+
+    std::string after_step(int64_t done) const {
+        return fmt::format("after step {} of {}", done, batches_.step_count());
+    }
+
+    // The drives would have taken more than they may after the two steps that can still be open.
+    bool is_at_write_limit() const {
+        const auto limit = config_.offload.nvme_write_limit_bytes;
+        return limit && drives_.total().written + 2 * written_per_step_ > *limit;
+    }
+
+    Status stop_at_write_limit(int64_t done) const {
+        if (!is_at_write_limit()) return {};
+        return Error{ErrorCode::failed,
+                     fmt::format("stopped {}: {} are written of the {} that nvme_write_limit "
+                                 "allows, and a step writes {}",
+                                 after_step(done), offload::format_bytes(drives_.total().written),
+                                 offload::format_bytes(*config_.offload.nvme_write_limit_bytes),
+                                 offload::format_bytes(written_per_step_)),
+                     "raise the limit and resume, or place less on nvme"};
     }
 
     Status report(const StepOutcome& outcome) {
@@ -253,19 +352,21 @@ class Training {
                           .masked_micro_batch_count = outcome.counts.masked_micro_batch_count};
         record.micro_batch_count = batches_.micro_batch_count_of(outcome.step);
         record.is_skipped = outcome.verdict == offload::Verdict::skip;
-        const NvmeBytes moved = nvme_bytes();
-        record.nvme_read_bytes = moved.read - moved_.read;
-        record.nvme_write_bytes = moved.written - moved_.written;
-        moved_ = moved;
-        history_.add(std::as_bytes(std::span(&outcome.loss, 1)));
-        history_.add(std::as_bytes(std::span(&outcome.grad_norm, 1)));
+        for (const std::string& change : drives_.rate_changes()) reporter_.warn(change);
+        const MovedBytes moved = drives_.look();
+        record.nvme_read_bytes = moved.read;
+        record.nvme_write_bytes = moved.written;
+        written_per_step_ = std::max(written_per_step_, moved.written);
         if (record.step % config_.logging_steps == 0 || record.is_skipped) {
             reporter_.step(record, config_.gradient_accumulation_steps);
         }
         log(metrics_->append(record));
         if (Status status = count_skips(outcome); !status) return status;
-        if (record.step == record.step_count) return {};
-        return stop_if_asked(fmt::format("after step {} of {}", record.step, record.step_count));
+        // Its update waits for the next period: the commit that covers it is still to come.
+        const bool commits = commit_at_ == offload::CommitAt::every_step;
+        has_resume_point_ = has_resume_point_ || (commits && record.step > 1);
+        if (record.step == record.step_count || commit_at_) return {};
+        return stop_if_asked(after_step(record.step));
     }
 
     Status stop_if_asked(const std::string& when) const {
@@ -273,17 +374,13 @@ class Training {
         CHECK_GE(number, 0);
         if (number == 0) return {};
         return Error{ErrorCode::failed,
-                     fmt::format("stopped by signal {} {}; the weights of this run are not kept",
-                                 number, when),
+                     fmt::format("stopped by signal {} {}{}", number, when,
+                                 commit_at_ ? "" : "; the weights of this run are not kept"),
                      ""};
     }
 
     Status count_skips(const StepOutcome& outcome) {
-        if (outcome.verdict == offload::Verdict::apply) {
-            skipped_in_a_row_ = 0;
-            return {};
-        }
-        ++skipped_count_;
+        if (outcome.verdict == offload::Verdict::apply) return {};
         const bool is_masked = outcome.skip_reason == SkipReason::nothing_to_train;
         reporter_.warn(
             is_masked
@@ -291,11 +388,12 @@ class Training {
                 : fmt::format("step {} skipped: the gradient of {} is not finite; weights and "
                               "states are unchanged",
                               outcome.step + 1, outcome.skip_tensor));
-        if (is_masked || ++skipped_in_a_row_ <= skipped_steps_max) return {};
+        const int64_t in_a_row = outcome.progress.skipped_in_a_row;
+        if (in_a_row <= skipped_steps_max) return {};
         return Error{ErrorCode::diverged,
                      fmt::format("{} steps in a row had gradients that are not finite, the last in "
                                  "{}; lower learning_rate, or look at the data of these steps",
-                                 skipped_in_a_row_, outcome.skip_tensor),
+                                 in_a_row, outcome.skip_tensor),
                      ""};
     }
 
@@ -312,7 +410,7 @@ class Training {
                                 .trained_token_count = outcome->trained_token_count,
                                 .time_ms = time.count()};
         reporter_.evaluation(record);
-        moved_ = nvme_bytes();  // evaluation's transfers are not the next step's
+        drives_.look();  // evaluation's transfers are not the next step's
         log(metrics_->append(record));
         return {};
     }
@@ -344,22 +442,6 @@ class Training {
         reporter_.warn(appended.error().text() + "; the run goes on");
     }
 
-    struct NvmeBytes {
-        uint64_t read = 0;
-        uint64_t written = 0;
-    };
-
-    NvmeBytes nvme_bytes() const {
-        NvmeBytes moved;
-        if (nvme_store_ == nullptr) return moved;
-        for (size_t path = 0; path < nvme_store_->path_count(); ++path) {
-            const nvme::PathStatistics statistics = nvme_store_->statistics(path);
-            moved.read += statistics.read_bytes;
-            moved.written += statistics.write_bytes;
-        }
-        return moved;
-    }
-
     Status finish() {
         const Result<HomesDigest> digest = engine_->digest();
         if (!digest) return digest.error();
@@ -368,11 +450,11 @@ class Training {
         const uint64_t weight_bytes = bytes_of(config_.dtype, parameters);
         std::vector<Metric> metrics = {
             {"event", std::string("finished")},
-            {"numerics", numerics_record(inputs_, compute_threads_)},
+            {"numerics", describe(identity_.numerics)},
             {"weights_sha256", digest->weights_sha256},
             {"states_sha256", digest->states_sha256},
-            {"history_sha256", history_.finish()},
-            {"skipped_step_count", skipped_count_},
+            {"history_sha256", engine_->progress().history},
+            {"skipped_step_count", engine_->progress().skipped_count},
             {"peak_rss_bytes", integer(read_resident_memory().peak_bytes)},
             {"baseline_rss_bytes", integer(baseline_.peak_bytes)},
             {"gpu_bytes", integer(placement_.needs.gpu_bytes)},
@@ -380,6 +462,8 @@ class Training {
             {"nvme_bytes", integer(placement_.needs.nvme_bytes)},
             {"gpu_budget_bytes", integer(placement_.budgets.gpu_bytes)},
             {"ram_budget_bytes", integer(placement_.budgets.ram_bytes)},
+            {"nvme_write_bytes_foretold",
+             integer(engine_->step_bytes(offload::LaneKind::nvme_write))},
             {"parameter_count", integer(parameters)},
             {"parameter_bytes", integer(weight_bytes)},
             {"gradient_bytes", integer(bytes_of(config_.offload.gradients, parameters))},
@@ -390,8 +474,11 @@ class Training {
                 {fmt::format("busy_{}_ms", name_of(static_cast<offload::LaneKind>(lane))),
                  static_cast<double>(engine_->lane_times()[lane]) * 1e-6});
         }
+        std::ranges::move(drives_.metrics(), std::back_inserter(metrics));
+        for (const std::string& line : drives_.lines()) reporter_.note(line);
         reporter_.finished(metrics);
         log(metrics_->append(metrics));
+        is_finished_ = true;
         return {};
     }
 
@@ -400,38 +487,29 @@ class Training {
     const TrainReporter& reporter_;
     const Machine machine_;
     const int compute_threads_;
+    const std::optional<offload::CommitAt> commit_at_;
     BatchPlan batches_;
     std::vector<MicroBatchShape> shapes_;
     Placement placement_;
     ResidentMemory baseline_;  // the program and torch, before the first slot
     std::unique_ptr<Engine> engine_;
-    const nvme::NvmeStore* nvme_store_ = nullptr;  // the engine's
     std::unique_ptr<CheckpointWriter> writer_;
     std::unique_ptr<MetricsFile> metrics_;
     bool is_log_lost_ = false;
-    NvmeBytes moved_;  // up to the last report
-    Sha256 history_;   // losses and norms of all steps
-    int64_t skipped_in_a_row_ = 0;
-    int64_t skipped_count_ = 0;
+    DriveWatch drives_;
+    uint64_t written_per_step_ = 0;  // to nvme, the most so far
+    std::optional<SavedRun> saved_;  // what is resumed
+    Identity identity_;
+    bool has_resume_point_ = false;  // in the store
+    bool is_finished_ = false;
 };
 
 }  // namespace
 
-std::string numerics_record(const TrainInputs& inputs, int compute_threads) {
-    const RunConfig& config = inputs.config;
-    return fmt::format(
-        "numerics {}: {}, {}, {} compute thread{}, gradients {}, micro-batches {} x {} rows, "
-        "head chunk {}, states fp32, seed {}",
-        numerics_version, torch_version(), matmul_description(config.dtype), compute_threads,
-        compute_threads == 1 ? "" : "s", name_of(config.offload.gradients),
-        config.gradient_accumulation_steps, config.per_device_train_batch_size,
-        head_chunk_tokens(inputs.model), config.seed);
-}
-
 Status train(const TrainInputs& inputs, const TrainReporter& reporter) {
     CHECK(reporter.note && reporter.warn && reporter.step);
     CHECK(reporter.evaluation && reporter.finished);
-    CHECK(reporter.begin && reporter.stop_signal);
+    CHECK(reporter.begin && reporter.stop_signal && reporter.stuck);
     CHECK(inputs.config.device != Device::cuda);
     return Training(inputs, reporter).run();
 }

@@ -1,6 +1,8 @@
 // train: from checked inputs to a trained model. It chooses the placement, opens the store, loads
-// the checkpoint, turns the steps with evaluations between them, and exports the result to
-// output_dir/model. It measures and reports; it prints nothing.
+// the checkpoint or resumes the run that the store holds, turns the steps with evaluations and
+// saves between them, and exports the result to output_dir/model. It measures and reports; it
+// prints nothing. The store of a run that ended before its end is kept; that of a finished one is
+// removed.
 #pragma once
 
 #include <functional>
@@ -24,7 +26,7 @@ struct TrainInputs {
 };
 
 // Facts as they come, for whoever prints them; the same go to output_dir/metrics.jsonl. All are
-// called on the thread of train(); none may be empty.
+// called on the thread of train(); none may be empty, but for the last.
 struct TrainReporter {
     std::function<void(const std::string&)> note;  // one line
     std::function<void(const std::string&)> warn;  // one line that a user should act on
@@ -37,6 +39,11 @@ struct TrainReporter {
     std::function<offload::Status()> begin;
     // The number of the signal that asks the run to stop, or 0. Asked after every step.
     std::function<int()> stop_signal;
+    // A request to a drive does not end: the one line to say before the process is left at once,
+    // with _exit(1), since the kernel may still write to memory. Called on another thread.
+    std::function<void(const std::string&)> stuck;
+    // After each op of the training lists, with the number of them so far; may be empty.
+    std::function<void(int64_t op_count)> op_done{};
 };
 
 // More steps skipped in a row than this end the run as diverged.
@@ -44,9 +51,6 @@ inline constexpr int64_t skipped_steps_max = 20;
 
 // The folder inside output_dir that holds the trained model, whole or absent.
 inline constexpr const char* trained_model_folder = "model";
-
-// What a run must have in common with another to give the same bits, as one line of text.
-std::string numerics_record(const TrainInputs& inputs, int compute_threads);
 
 // device is not cuda. Error: does_not_fit before anything is taken; bad_data, failed, or diverged
 // later. The model of an earlier run in output_dir is replaced when the new one is whole.

@@ -202,7 +202,12 @@ class EndToEndTest(unittest.TestCase):
         self.assertIsNone(alive.poll())
         tiny.end(alive, signal.SIGKILL)
         self.assertEqual(sorted(path.name for path in store.iterdir()), ["data", "map"])
-        self.assertEqual(self.done(*job, "max_steps=2").fact("sha256"), *hashes)
+        kept = self.program.run(*job, "max_steps=2")
+        self.assertEqual(kept.code, 2, kept)
+        for part in ("unfinished run", "resume_from_checkpoint=true", "overwrite_output_dir=true"):
+            self.assertIn(part, kept.err)
+        anew = self.done(*job, "max_steps=2", "overwrite_output_dir=true")
+        self.assertEqual(anew.fact("sha256"), *hashes)
         self.check_nothing_on_the_drive()
         exported = self.folder / "exported"
         self.assertNotIn("warning", self.done("export", out, exported).out)
@@ -211,19 +216,29 @@ class EndToEndTest(unittest.TestCase):
         tiny.end(stopped, signal.SIGTERM)
         self.assertIn("warning: the last run", self.done("export", out, exported).out)
 
-    def test_ctrl_c_ends_after_the_step_and_leaves_no_store(self):
-        job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme,
-               f"output_dir={self.folder / 'out'}", *SMALL, "max_steps=1000000")
+    def test_ctrl_c_ends_after_the_step_and_can_be_resumed(self):
+        job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme, *SMALL,
+               "lr_scheduler_type=constant", "warmup_ratio=0")
+        out = f"output_dir={self.folder / 'out'}"
         for number in (signal.SIGINT, signal.SIGTERM):
-            running = self.started(*job)
+            running = self.started(*job, out, "max_steps=1000000", "overwrite_output_dir=true")
             tiny.wait_for_step(running, 2)
             ended = tiny.end(running, number)
             self.assertEqual(ended.code, 128 + number, ended)
             self.assertIn(f"stopped by signal {int(number)} after step", ended.err)
-            self.check_nothing_on_the_drive()
             self.assertFalse((self.folder / "out" / "model").exists())
             rows = (self.folder / "out" / "metrics.jsonl").read_text().splitlines()
-            self.assertGreater(len([json.loads(row) for row in rows]), 1)
+            last = json.loads(rows[-1])["step"]
+            self.assertEqual(len(rows), last)
+            self.assertIn(f"after step {last} of", ended.err)
+            steps = f"max_steps={last + 2}"
+            resumed = self.done(*job, out, steps, "resume_from_checkpoint=true")
+            self.assertIn(f"resuming after step {last} of {last + 2}", resumed.out)
+            self.assertIn("max_steps was 1000000", resumed.err + resumed.out)
+            whole = self.done(*job, f"output_dir={self.folder / 'whole'}", steps)
+            for name in ("sha256", "states"):
+                self.assertEqual(resumed.fact(name), whole.fact(name))
+            self.check_nothing_on_the_drive()
 
     def test_a_reader_that_leaves_does_not_stop_the_run(self):
         out = self.folder / "out"

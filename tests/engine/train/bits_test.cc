@@ -66,6 +66,13 @@ std::vector<TinyPlan> hand_made_plans() {
     std::vector<TinyPlan> plans = {resident, in_ram, on_nvme};
     plans.push_back(varied(on_nvme, "nvme, serial", [](TinyPlan& p) { p.is_serial = true; }));
     plans.push_back(varied(resident, "resident, serial", [](TinyPlan& p) { p.is_serial = true; }));
+    for (const TinyPlan& base : {resident, in_ram, on_nvme}) {
+        plans.push_back(varied(base, base.name + ", every step committed", [](TinyPlan& p) {
+            p.commit = TinyCommit::every_step;
+            p.store = TinyStore::uring;
+            p.path_count = 2;
+        }));
+    }
     plans.push_back(varied(on_nvme, "one slot a ring", [](TinyPlan& p) { p.ring_slots = 1; }));
     plans.push_back(varied(on_nvme, "thread store, 3 paths", [](TinyPlan& p) {
         p.store = TinyStore::threads;
@@ -153,6 +160,9 @@ TinyPlan random_plan(uint32_t seed) {
     plan.store = stores[random() % stores.size()];
     plan.path_count = random() % 2 == 0 ? 1 : 3;
     plan.is_serial = random() % 8 == 0;
+    constexpr std::array<TinyCommit, 3> commits = {TinyCommit::never, TinyCommit::every_step,
+                                                   TinyCommit::at_saves};
+    plan.commit = commits[random() % commits.size()];
     return plan;
 }
 
@@ -239,6 +249,8 @@ TEST(Bits, math_9_LateTransfersChangeNothing) {
         plan.window = 1 + static_cast<uint32_t>(seed % 2);
         plan.ring_slots = 1 + static_cast<uint32_t>(seed % 4);
         plan.late_seed = seed;
+        plan.commit = seed % 3 == 0 ? TinyCommit::never : TinyCommit::every_step;
+        if (seed % 5 == 0) plan.opt = "rng";
         ASSERT_EQ(difference(engine_bits(job, plan), expected), "") << plan << " seed " << seed;
     }
 }

@@ -66,7 +66,7 @@ void expect_inside(const Placement& placement) {
     const offload::Schedule list = build(placement.workload, placement.plan).value();
     EXPECT_EQ(offload::tier_bytes(list, Tier::gpu), placement.needs.gpu_bytes);
     EXPECT_EQ(offload::tier_bytes(list, Tier::ram), placement.needs.ram_bytes);
-    const std::vector<offload::PlaceSpec> places = places_of(list.slots);
+    const std::vector<offload::PlaceSpec> places = places_of(list.workload.layout, list.slots);
     const uint64_t store_bytes = places.empty() ? 0 : nvme::store_bytes_of(places, 1);
     EXPECT_EQ(store_bytes, placement.needs.nvme_bytes);
 }

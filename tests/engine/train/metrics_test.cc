@@ -66,5 +66,26 @@ TEST(MetricsTest, a_file_that_cannot_be_written_is_an_error) {
     EXPECT_THAT(status.error().text(), HasSubstr("'/dev/full': No space left"));
 }
 
+// A run that goes on after 2 steps says the third again: once is enough for a reader.
+TEST(MetricsTest, a_resumed_run_cuts_off_what_it_will_say_again) {
+    const TestFolder folder;
+    const std::string kept =
+        "{\"step\":0,\"eval_loss\":3.5}\n{\"step\":1,\"loss\":3}\n{\"step\":1,\"eval_loss\":3}\n"
+        "{\"step\":2,\"loss\":2.5}\n";
+    folder.write("metrics.jsonl", kept +
+                                      "{\"step\":2,\"eval_loss\":2.4}\n{\"step\":3,\"loss\":2}\n"
+                                      "{\"event\":\"finished\"}\n{\"step\":4,\"lo");
+    auto file = MetricsFile::resume(folder.path("metrics.jsonl"), 2);
+    ASSERT_TRUE(file.ok()) << file.error().text();
+    EXPECT_EQ(folder.read("metrics.jsonl"), kept);
+    ASSERT_TRUE(file->append(StepRecord{.step = 3, .step_count = 4}));
+    const std::string text = folder.read("metrics.jsonl");
+    EXPECT_TRUE(text.starts_with(kept));
+    EXPECT_EQ(Json::parse(text.substr(kept.size()))["step"], 3);
+    // The file may be gone: a run is resumed from its store, not from its log.
+    EXPECT_TRUE(MetricsFile::resume(folder.path("new.jsonl"), 2).ok());
+    EXPECT_EQ(folder.read("new.jsonl"), "");
+}
+
 }  // namespace
 }  // namespace headrace::engine

@@ -7,12 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "engine/train/train.h"
 #include "offload/units.h"
-#include "tests/engine/train/tiny_run.h"
+#include "tests/engine/train/train_run.h"
 
 namespace headrace::engine::tests {
 namespace {
@@ -22,86 +19,6 @@ using offload::ErrorCode;
 using offload::Tier;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-struct Told {
-    std::vector<std::string> warnings;
-    std::vector<StepRecord> steps;
-    std::vector<EvalRecord> evaluations;
-    offload::Status status;
-};
-
-class TrainRun : public testing::Test {
-  protected:
-    void SetUp() override {
-        config_.train_data = data("train.jsonl", 10, 1);
-        config_.output_dir = folder_.path("out");
-        std::filesystem::create_directory(config_.output_dir);
-        config_.max_length = 64;
-        config_.gradient_accumulation_steps = 4;
-        config_.num_train_epochs = 1;
-        config_.learning_rate = 1e-2;
-        config_.warmup_ratio = 0;
-        config_.max_grad_norm = 0.1;
-        config_.offload.gpu_budget_bytes = 64 * offload::mib;
-        config_.offload.ram_budget_bytes = 64 * offload::mib;
-        config_.offload.nvme_paths = {folder_.path("drive")};
-        std::filesystem::create_directory(folder_.path("drive"));
-        config_.offload.advanced.compute_threads = 1;
-    }
-
-    // Samples of 12 to 20 tokens; the last of each is `last_token`, where that is given.
-    std::string data(const std::string& name, int sample_count, int seed, int last_token = 5) {
-        std::string text;
-        for (int sample = 0; sample < sample_count; ++sample) {
-            std::string ids;
-            for (int token = 0; token < 12 + sample % 3 * 4; ++token) {
-                ids += fmt::format("{}, ", (seed * 31 + sample * 7 + token * token) % 250);
-            }
-            text += fmt::format("{{\"input_ids\": [{}{}, 3]}}\n", ids, last_token);
-        }
-        return folder_.write(name, text);
-    }
-
-    Told run(const FlatModel& model) {
-        Told told;
-        const std::string model_dir = folder_.path("model");
-        std::filesystem::remove_all(model_dir);
-        write_tiny_checkpoint(model, folder_);
-        const auto read = [&](const std::string& path) {
-            return Dataset::read({.path = path,
-                                  .vocabulary_size = tiny_vocabulary,
-                                  .max_length = config_.max_length})
-                .value();
-        };
-        const Dataset train_data = read(config_.train_data);
-        const Dataset eval_data = read(data("eval.jsonl", 3, 2));
-        told.status = train(
-            {.config = config_,
-             .model_dir = model_dir,
-             .model = model.config,
-             .train_data = train_data,
-             .eval_data = &eval_data},
-            {.note = [](const std::string&) {},
-             .warn = [&](const std::string& line) { told.warnings.push_back(line); },
-             .step = [&](const StepRecord& record, int64_t) { told.steps.push_back(record); },
-             .evaluation = [&](const EvalRecord& record) { told.evaluations.push_back(record); },
-             .finished = [](const std::vector<Metric>&) {},
-             .begin = [] { return offload::Status{}; },
-             .stop_signal = [] { return 0; }});
-        return told;
-    }
-
-    json last_metrics() const {
-        std::istringstream lines(folder_.read("out/metrics.jsonl"));
-        std::string line;
-        std::string last;
-        while (std::getline(lines, line)) last = line;
-        return json::parse(last);
-    }
-
-    TestFolder folder_;
-    RunConfig config_;
-};
 
 // ACC-4: ten micro-batches in windows of four are three updates, the last over two. The bits are
 // those of a resident run, and the export holds them.
@@ -117,7 +34,8 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     EXPECT_GT(on_nvme["nvme_bytes"], 0);
     const Checkpoint trained = Checkpoint::open(folder_.path("out/model")).value();
     EXPECT_TRUE(trained.check_against(layers_of(model.config)).ok());
-    EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive"))) << "the store is scratch";
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive")))
+        << "a finished run needs no store";
 
     config_.offload.parameters = TierShares::all_on(Tier::gpu);
     config_.offload.optimizer = TierShares::all_on(Tier::ram);
@@ -162,7 +80,7 @@ TEST_F(TrainRun, clip_2_TwentyOneSkipsAreADivergence) {
     ASSERT_FALSE(diverged.status.ok());
     EXPECT_EQ(diverged.status.error().code, ErrorCode::diverged);
     EXPECT_THAT(diverged.status.error().text(), HasSubstr("21 steps in a row"));
-    EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive")));
+    EXPECT_FALSE(std::filesystem::is_empty(folder_.path("drive"))) << "what it had can be resumed";
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST(Steps, acc_4_MicroBatchesWeighByTheirTokens) {
     for (const TinyPlan& plan : plans()) {
         TinyRun run(ten, plan);
         ASSERT_TRUE(run.train(0, 3));
-        EXPECT_EQ(run.outcomes().back().update_count, 3);
+        EXPECT_EQ(run.outcomes().back().progress.updates, 3);
         EXPECT_EQ(difference(run.bits(), expected_ten), "") << plan;
     }
 }
@@ -174,8 +174,8 @@ TEST(Steps, acc_5_MaskedMicroBatchesAddNothing) {
         EXPECT_TRUE(std::isfinite(outcomes[0].loss));
         EXPECT_EQ(outcomes[2].skip_reason, SkipReason::nothing_to_train);
         EXPECT_TRUE(std::isnan(outcomes[2].loss)) << "a loss of 0 would look like success";
-        EXPECT_EQ(outcomes[2].update_count, 2);
-        EXPECT_EQ(outcomes[3].update_count, 3);
+        EXPECT_EQ(outcomes[2].progress.updates, 2);
+        EXPECT_EQ(outcomes[3].progress.updates, 3);
     }
 }
 
@@ -217,7 +217,7 @@ TEST(Steps, clip_4_ASkippedStepDoesNotMoveTheRate) {
             EXPECT_EQ(run.outcomes()[step].learning_rate, job.rate_of(updates_before[step]))
                 << plan << " step " << step;
         }
-        EXPECT_EQ(run.outcomes().back().update_count, 6);
+        EXPECT_EQ(run.outcomes().back().progress.updates, 6);
     }
 }
 

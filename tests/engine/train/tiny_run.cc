@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cpu_adam/state.h"
+#include "engine/train/identity.h"
 #include "engine/train/sha256.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
@@ -82,6 +83,11 @@ offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
     plan.window = std::min(tiny.window, layer_count(workload));
     const uint32_t slots = tiny.ring_slots;
     plan.rings = {slots, slots, slots, slots, slots, slots, slots};
+    if (tiny.commit == TinyCommit::never) return plan;
+    const bool is_real = tiny.store == TinyStore::uring || tiny.store == TinyStore::threads;
+    plan.path_count = is_real ? static_cast<uint32_t>(tiny.path_count) : 1;
+    plan.commit_at = tiny.commit == TinyCommit::every_step ? offload::CommitAt::every_step
+                                                           : offload::CommitAt::saves;
     return plan;
 }
 
@@ -223,10 +229,11 @@ std::vector<StepBatch> tiny_steps(int64_t step_count, int64_t micro_batch_count,
 std::ostream& operator<<(std::ostream& out, const TinyPlan& plan) {
     return out << fmt::format(
                "{} hi={} opt={} stash={} acc={} act={} group={} window={} part_blocks={} rings={} "
-               "threads={} store={} paths={} {}",
+               "threads={} store={} paths={} commit={} {}",
                plan.name, plan.hi, plan.opt, plan.stash, plan.acc, plan.act, plan.group,
                plan.window, plan.part_blocks, plan.ring_slots, plan.update_threads,
-               static_cast<int>(plan.store), plan.path_count, plan.is_serial ? "serial" : "lanes");
+               static_cast<int>(plan.store), plan.path_count, static_cast<int>(plan.commit),
+               plan.is_serial ? "serial" : "lanes");
 }
 
 std::string difference(const RunBits& a, const RunBits& b) {
@@ -312,6 +319,7 @@ TinyRun::TinyRun(const TinyJob& job, const TinyPlan& plan, uint64_t workspace_by
                                   .weight_decay = rate_of->weight_decay,
                                   .adam_step = static_cast<uint64_t>(update_index) + 1};
     };
+    options.record_of = [](const Progress& progress) { return record_of({}, progress); };
     options.max_grad_norm = job.max_grad_norm;
     options.update_row = &cpu_adam::best();
     options.reduce_row = &kernels::best_reduce_row();
@@ -355,10 +363,10 @@ offload::Result<std::unique_ptr<offload::Store>> TinyRun::open_store(
 }
 
 Status TinyRun::train(int64_t first_step, int64_t step_count) {
+    CHECK_EQ(engine_->progress().attempts, first_step);
     const auto step_at = [&](int64_t step) { return job_.steps.at(static_cast<size_t>(step)); };
     return engine_->train(
-        {.first_step = first_step,
-         .step_count = step_count,
+        {.step_count = step_count,
          .batch_of = step_at,
          .micro_batch_count_of =
              [&](int64_t step) { return static_cast<int64_t>(step_at(step).micro_batches.size()); },

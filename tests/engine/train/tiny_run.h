@@ -55,6 +55,7 @@ struct TinyJob {
 };
 
 enum class TinyStore { memory, uring, threads, late };
+enum class TinyCommit { never, every_step, at_saves };
 
 // A placement, one letter per place: g, r, n. Part i takes letter i of `opt`, `stash`, `acc` and
 // (where no letter of it is g) `hi`, over and over; layer i takes letter i of `hi` and `acc` that
@@ -73,6 +74,7 @@ struct TinyPlan {
     int update_threads = 1;
     TinyStore store = TinyStore::memory;
     size_t path_count = 1;
+    TinyCommit commit = TinyCommit::never;
     bool is_serial = false;
     // TinyStore::late: completions are delayed and reordered; one transfer may fail.
     uint64_t late_seed = 0;

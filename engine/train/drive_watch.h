@@ -1,0 +1,47 @@
+// DriveWatch: what the drives of a run do, from step to step: bytes moved, whether the rate left
+// the one that the run started with, and in the end the figures of each path. Facts only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/train/metrics.h"
+#include "nvme/nvme_store.h"
+#include "nvme/rate_watch.h"
+
+namespace headrace::engine {
+
+struct MovedBytes {
+    uint64_t read = 0;
+    uint64_t written = 0;
+};
+
+class DriveWatch {
+  public:
+    // Watches nothing.
+    DriveWatch() = default;
+    // The store outlives the watch.
+    explicit DriveWatch(const nvme::NvmeStore& store);
+
+    // Since the last look, or since the beginning.
+    MovedBytes look();
+    MovedBytes total() const { return total_; }
+
+    // A step has ended since the last look: a line for each path whose rate has changed for good,
+    // once. Call before look().
+    std::vector<std::string> rate_changes();
+
+    // For metrics.jsonl: bytes, requests, latencies in ms, depth and stalls, per path.
+    std::vector<Metric> metrics() const;
+    // For people: one line per path.
+    std::vector<std::string> lines() const;
+
+  private:
+    const nvme::NvmeStore* store_ = nullptr;
+    std::vector<nvme::PathStatistics> seen_;  // per path, at the last look
+    std::vector<nvme::RateWatch> rates_;
+    MovedBytes total_;
+};
+
+}  // namespace headrace::engine

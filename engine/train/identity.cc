@@ -1,0 +1,119 @@
+#include "engine/train/identity.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace headrace::engine {
+
+using Json = nlohmann::ordered_json;
+using offload::CommitRecord;
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+
+namespace {
+
+Json to_json(const std::vector<Fact>& facts) {
+    Json object = Json::object();
+    for (const Fact& fact : facts) {
+        CHECK(!object.contains(fact.name));
+        object[fact.name] = fact.value;
+    }
+    return object;
+}
+
+std::vector<Fact> facts_of(const Json& object) {
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : object.items()) {
+        facts.push_back({name, value.get<std::string>()});
+    }
+    return facts;
+}
+
+// One line per fact that is not the same in both.
+std::vector<std::string> differences(const std::vector<Fact>& saved, const std::vector<Fact>& now) {
+    const auto value_in = [](const std::vector<Fact>& facts, const std::string& name) {
+        const auto fact = std::ranges::find(facts, name, &Fact::name);
+        return fact == facts.end() ? std::string("not there") : fact->value;
+    };
+    std::set<std::string> seen;
+    std::vector<std::string> lines;
+    for (const std::vector<Fact>* facts : {&saved, &now}) {
+        for (const Fact& fact : *facts) {
+            const std::string before = value_in(saved, fact.name);
+            const std::string after = value_in(now, fact.name);
+            if (before == after || !seen.insert(fact.name).second) continue;
+            lines.push_back(fmt::format("{} was {} and is {}", fact.name, before, after));
+        }
+    }
+    return lines;
+}
+
+}  // namespace
+
+std::string describe(const std::vector<Fact>& facts) {
+    std::vector<std::string> texts;
+    for (const Fact& fact : facts) texts.push_back(fmt::format("{} {}", fact.name, fact.value));
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+CommitRecord record_of(const Identity& identity, const Progress& progress) {
+    const Json payload = {{"job", to_json(identity.job)},
+                          {"recipe", to_json(identity.recipe)},
+                          {"part_bytes", identity.part_bytes},
+                          {"skipped", progress.skipped_count},
+                          {"skipped_in_a_row", progress.skipped_in_a_row},
+                          {"history", progress.history}};
+    return {.attempts = static_cast<uint64_t>(progress.attempts),
+            .updates = static_cast<uint64_t>(progress.updates),
+            .numerics = to_json(identity.numerics).dump(),
+            .payload = payload.dump()};
+}
+
+Result<Saved> read_record(const CommitRecord& record) {
+    const auto refuse = [&](const std::string& why) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("cannot read what the commit of step {} says", record.attempts),
+                     why + "; another version of the program may have written it"};
+    };
+    Saved saved;
+    try {
+        const Json payload = Json::parse(record.payload);
+        saved.identity = {.numerics = facts_of(Json::parse(record.numerics)),
+                          .job = facts_of(payload.at("job")),
+                          .recipe = facts_of(payload.at("recipe")),
+                          .part_bytes = payload.at("part_bytes").get<uint64_t>()};
+        saved.progress = {.attempts = static_cast<int64_t>(record.attempts),
+                          .updates = static_cast<int64_t>(record.updates),
+                          .skipped_count = payload.at("skipped").get<int64_t>(),
+                          .skipped_in_a_row = payload.at("skipped_in_a_row").get<int64_t>(),
+                          .history = payload.at("history").get<std::string>()};
+    } catch (const Json::exception& fault) {
+        return refuse(fault.what());
+    }
+    const Progress& progress = saved.progress;
+    if (progress.attempts != progress.updates + progress.skipped_count) {
+        return refuse(fmt::format("{} steps are not {} updates and {} skipped ones",
+                                  progress.attempts, progress.updates, progress.skipped_count));
+    }
+    return saved;
+}
+
+offload::Status check_same_run(const Identity& saved, const Identity& now) {
+    std::vector<std::string> lines = differences(saved.numerics, now.numerics);
+    std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
+    if (lines.empty()) return {};
+    return Error{ErrorCode::bad_data, "this is not the run that was saved",
+                 fmt::format("{}; start it as it was, or begin anew with another output_dir",
+                             fmt::join(lines, "; "))};
+}
+
+std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {
+    return differences(saved.recipe, now.recipe);
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,18 @@
+// The identity of a run from its inputs (engine/train/identity.h says what it is for).
+#pragma once
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/train/identity.h"
+#include "engine/train/train.h"
+
+namespace headrace::engine {
+
+// What a run must have in common with another to give the same bits.
+std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads);
+
+// The model is known by its shape and by a sample of every tensor, the data by every token and
+// label: a start must not read 26 GB twice. Error: the checkpoint's.
+offload::Result<Identity> identity_of(const TrainInputs& inputs, const Checkpoint& checkpoint,
+                                      int compute_threads, uint64_t part_bytes);
+
+}  // namespace headrace::engine

@@ -1,0 +1,155 @@
+#include "engine/train/run_store.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/train/repack.h"
+#include "nvme/promotion.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::PlaceSpec;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+// Of the folder's name in the store's name, which has a limit of its own.
+constexpr size_t name_length_max = 40;
+
+nvme::IoEngine io_engine_of(IoEngine engine) {
+    switch (engine) {
+        case IoEngine::automatic: return nvme::IoEngine::automatic;
+        case IoEngine::uring: return nvme::IoEngine::uring;
+        case IoEngine::threads: return nvme::IoEngine::threads;
+    }
+    CHECK(false);
+}
+
+std::vector<PlaceSpec> durable_of(std::vector<PlaceSpec> places) {
+    std::erase_if(places, [](const PlaceSpec& place) { return place.copy_count != 2; });
+    return places;
+}
+
+nvme::StoreOptions store_options(const RunStoreOptions& options) {
+    nvme::StoreOptions store{
+        .paths = options.config.offload.nvme_paths,
+        .run_name = store_name_of(options.config),
+        .places = options.places,
+        .engine = io_engine_of(options.config.offload.advanced.io_engine),
+        .buffers = {options.buffers},
+        .budget_bytes = options.placement.budgets.nvme_bytes,
+        .opening = options.saved == nullptr ? nvme::Opening::fresh : nvme::Opening::resume};
+    if (const auto& limit = options.config.offload.nvme_max_write_bytes) {
+        store.write_bytes_per_s_max = *limit;
+    }
+    store.on_stuck = options.on_stuck;
+    return store;
+}
+
+// The saved run, cut as this start wants its parts, in a successor that then takes its place.
+Status repack_saved(const RunStoreOptions& options) {
+    const RunConfig& config = options.config;
+    const auto layout =
+        layout_of(options.model, config.dtype, options.saved->saved.identity.part_bytes);
+    if (!layout) return layout.error();
+    nvme::StoreOptions before = store_options(options);
+    before.places = options.saved->store.places;
+    before.buffers.clear();
+    nvme::StoreOptions after = before;
+    after.places = durable_of(options.places);
+    after.opening = nvme::Opening::successor;
+    after.predecessor = {.uuid = options.saved->store.uuid,
+                         .paths = options.saved->store.known_paths};
+    {
+        auto source = nvme::open_store(std::move(before));
+        if (!source) return source.error();
+        auto target = nvme::open_store(std::move(after));
+        if (!target) return target.error();
+        Status status = repack(
+            {.store = source->get(), .layout = &*layout},
+            {.store = target->get(), .layout = &options.placement.workload.layout}, config.dtype);
+        if (!status) return status;
+        status =
+            commit_and_wait(**target, record_of(options.identity, options.saved->saved.progress));
+        if (!status) return status;
+    }
+    return nvme::promote_store(config.offload.nvme_paths, store_name_of(config));
+}
+
+}  // namespace
+
+std::string store_name_of(const RunConfig& config) {
+    std::filesystem::path folder = std::filesystem::absolute(config.output_dir).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();  // "runs/a/" is "runs/a"
+    std::string name = folder.filename().string().substr(0, name_length_max);
+    std::ranges::replace_if(
+        name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '-'; }, '_');
+    const std::string path = folder.string();
+    return fmt::format("{}-{:08x}", name, XXH3_64bits(path.data(), path.size()) >> 32);
+}
+
+Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
+    const std::vector<std::string>& paths = config.offload.nvme_paths;
+    if (paths.empty()) return std::optional<SavedRun>{};
+    const std::string name = store_name_of(config);
+    Result<std::optional<nvme::StoreFacts>> facts = nvme::look_at_store(paths, name);
+    if (!facts) return facts.error();
+    const bool has_commit = facts->has_value() && (*facts)->newest.has_value();
+    if (config.resume_from_checkpoint) {
+        if (!has_commit) {
+            return Error{
+                ErrorCode::bad_data,
+                fmt::format("there is no run to resume in {}", config.output_dir),
+                fmt::format("no store '{}' with a commit on {}: a run that is finished has "
+                            "none; leave resume_from_checkpoint out, or name the run's own "
+                            "output_dir and nvme_paths",
+                            name, fmt::join(paths, ", "))};
+        }
+        Result<Saved> saved = read_record((*facts)->newest->record);
+        if (!saved) return saved.error();
+        return std::optional(SavedRun{.saved = std::move(*saved), .store = std::move(**facts)});
+    }
+    // One that is in use is refused, with its owner's name, when it is opened.
+    const bool is_live = facts->has_value() && (*facts)->is_live;
+    if (has_commit && !is_live && (*facts)->newest->record.attempts > 0 &&
+        !config.overwrite_output_dir) {
+        return Error{
+            ErrorCode::usage,
+            fmt::format("{} has an unfinished run: {} steps are committed in the store "
+                        "'{}' on {}",
+                        config.output_dir, (*facts)->newest->record.attempts, name,
+                        fmt::join(paths, ", ")),
+            "resume_from_checkpoint=true goes on with it, overwrite_output_dir=true throws "
+            "it away"};
+    }
+    return std::optional<SavedRun>{};
+}
+
+Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options) {
+    const auto failed = [&](const Error& error) {
+        return wrap(error, fmt::format("opening the store '{}', named after output_dir",
+                                       store_name_of(options.config)));
+    };
+    if (options.saved != nullptr && options.saved->store.places != durable_of(options.places)) {
+        options.note(
+            fmt::format("repacking the run's parts: {} of at most {} become {} of at most {}",
+                        options.saved->store.places.size() / 2,
+                        offload::format_bytes(options.saved->saved.identity.part_bytes),
+                        options.placement.workload.layout.parts.size(),
+                        offload::format_bytes(options.placement.part_bytes)));
+        if (Status status = repack_saved(options); !status) return failed(status.error());
+    }
+    auto store = nvme::open_store(store_options(options));
+    if (!store) return failed(store.error());
+    return store;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,282 @@
+// Goal: a run that was stopped goes on bit for bit, under any placement, window, passes, part size
+// and order of paths; what would not be the same run is refused, and nothing that was committed is
+// lost to a start that did not ask for it.
+// Method: whole runs of train() on a tiny model, stopped after a number of steps and resumed; the
+// hashes of weights, states and history are compared with those of a run that was never stopped.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/engine/train/train_run.h"
+
+namespace headrace::engine::tests {
+namespace {
+
+using nlohmann::json;
+using offload::ErrorCode;
+using offload::Tier;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr int64_t never = std::numeric_limits<int64_t>::max();
+
+class Resume : public TrainRun {
+  protected:
+    void SetUp() override {
+        TrainRun::SetUp();
+        for (const char* drive : {"drive1", "drive2"}) {
+            std::filesystem::create_directory(folder_.path(drive));
+        }
+        config_.offload.nvme_paths = {folder_.path("drive1"), folder_.path("drive2")};
+        config_.gradient_accumulation_steps = 2;
+        config_.num_train_epochs = 2;  // 10 samples: 10 steps
+        config_.eval_steps = 4;
+        config_.offload.advanced.part_bytes = 16 * offload::kib;
+    }
+
+    // Runs to the end, and says what it ended with.
+    json finish() {
+        stop_after_ = never;
+        const Told told = run(model_);
+        EXPECT_TRUE(told.status.ok()) << told.status.error().text();
+        return last_metrics();
+    }
+
+    Told stop_after(int64_t step_count) {
+        stop_after_ = step_count;
+        Told told = run(model_);
+        EXPECT_FALSE(told.status.ok());
+        if (!told.status.ok()) {
+            EXPECT_THAT(told.status.error().text(), HasSubstr("stopped by signal 2 after step"));
+        }
+        EXPECT_THAT(told.notes, Contains(HasSubstr("resume_from_checkpoint=true")));
+        return told;
+    }
+
+    static void expect_same(const json& found, const json& expected, const std::string& what) {
+        for (const char* key : {"weights_sha256", "states_sha256", "history_sha256"}) {
+            EXPECT_EQ(found[key], expected[key]) << key << ", " << what;
+        }
+    }
+
+    // The step and evaluation lines of metrics.jsonl, without what depends on time.
+    std::vector<std::string> curve() const {
+        std::istringstream lines(folder_.read("out/metrics.jsonl"));
+        std::vector<std::string> curve;
+        for (std::string line; std::getline(lines, line);) {
+            const json object = json::parse(line);
+            if (!object.contains("step")) continue;
+            curve.push_back(
+                object.contains("eval_loss")
+                    ? fmt::format("eval {} {}", object["step"].dump(), object["eval_loss"].dump())
+                    : fmt::format("{} {} {} {}", object["step"].dump(), object["loss"].dump(),
+                                  object["grad_norm"].dump(), object["learning_rate"].dump()));
+        }
+        return curve;
+    }
+
+    FlatModel model_ = tiny_model(tiny_config(true), offload::Dtype::bf16);
+};
+
+// What may change between two starts of one run, and what it is called.
+struct Change {
+    std::string name;
+    std::function<void(RunConfig&)> apply;
+};
+
+std::vector<Change> changes() {
+    const auto on = [](Tier parameters, Tier optimizer) {
+        return [=](RunConfig& config) {
+            config.offload.parameters = TierShares::all_on(parameters);
+            config.offload.optimizer = TierShares::all_on(optimizer);
+        };
+    };
+    return {
+        {"nothing", [](RunConfig&) {}},
+        {"everything in memory", on(Tier::gpu, Tier::ram)},
+        {"weights in ram, states on the gpu", on(Tier::ram, Tier::gpu)},
+        {"memory as a cache, every step committed",
+         [=](RunConfig& config) {
+             on(Tier::ram, Tier::ram)(config);
+             config.offload.commit = CommitMode::every_step;
+         }},
+        {"shares",
+         [](RunConfig& config) {
+             config.offload.parameters = TierShares{.share_of_tier = {0, 0.5, 0.5}};
+             config.offload.optimizer = TierShares{.share_of_tier = {0.2, 0.3, 0.5}};
+         }},
+        {"one layer in flight, one micro-batch per pass",
+         [](RunConfig& config) {
+             config.offload.advanced.layers_in_flight = 1;
+             config.offload.advanced.micro_batches_per_pass = 1;
+             config.offload.advanced.stash_tier = Tier::nvme;
+             config.offload.advanced.accumulator_tier = Tier::nvme;
+             config.offload.activations = TierShares::all_on(Tier::nvme);
+         }},
+        {"smaller parts",
+         [](RunConfig& config) { config.offload.advanced.part_bytes = 4 * offload::kib; }},
+        {"one part per layer, in memory",
+         [=](RunConfig& config) {
+             on(Tier::gpu, Tier::ram)(config);
+             config.offload.advanced.part_bytes = offload::mib;
+         }},
+        {"paths in another order, threads",
+         [](RunConfig& config) {
+             std::swap(config.offload.nvme_paths[0], config.offload.nvme_paths[1]);
+             config.offload.advanced.io_engine = IoEngine::threads;
+         }},
+    };
+}
+
+// CKPT-1: stopped at any step, resumed under anything, the run ends as if it had not been stopped,
+// and its curve has every step once.
+TEST_F(Resume, ckpt_1_ARunGoesOnBitForBitUnderAnyPlacement) {
+    const json expected = finish();
+    const std::vector<std::string> expected_curve = curve();
+    EXPECT_EQ(expected_curve.size(), 10u + 4);
+    const RunConfig begun = config_;
+    int64_t stop = 1;
+    for (const Change& change : changes()) {
+        config_ = begun;
+        stop_after(1 + stop % 7);
+        ++stop;
+        config_.resume_from_checkpoint = true;
+        change.apply(config_);
+        expect_same(finish(), expected, change.name);
+        EXPECT_EQ(curve(), expected_curve) << change.name;
+        for (const std::string& path : config_.offload.nvme_paths) {
+            EXPECT_TRUE(std::filesystem::is_empty(path)) << change.name;
+        }
+    }
+}
+
+// CKPT-1, the other way: begun with all states in memory, saved, and resumed on the drives.
+TEST_F(Resume, ckpt_1_SavesOfARunInMemoryAreResumedOnNvme) {
+    const json expected = finish();
+    const RunConfig begun = config_;
+    config_.offload.parameters = TierShares::all_on(Tier::gpu);
+    config_.offload.optimizer = TierShares{.share_of_tier = {0, 0.5, 0.5}};
+    config_.save_steps = 3;
+    const Told told = stop_after(4);
+    EXPECT_THAT(told.notes, Contains(HasSubstr("saved after step 3 of 10")));
+    config_ = begun;
+    config_.resume_from_checkpoint = true;
+    expect_same(finish(), expected, "resumed on nvme");
+}
+
+// Stopped again and again, a step or two further each time.
+TEST_F(Resume, ManyStopsAreLikeNone) {
+    const json expected = finish();
+    const std::vector<std::string> expected_curve = curve();
+    int starts = 0;
+    for (bool is_finished = false; !is_finished; ++starts) {
+        ASSERT_LT(starts, 20);
+        config_.resume_from_checkpoint = starts > 0;
+        config_.offload.advanced.layers_in_flight = 1 + starts % 2;
+        stop_after_ = 1;
+        is_finished = run(model_).status.ok();
+    }
+    EXPECT_GT(starts, 3);
+    expect_same(last_metrics(), expected, "many stops");
+    EXPECT_EQ(curve(), expected_curve);
+}
+
+// CKPT-8: Adam's step and the rates go on; a skipped step stays skipped and counted.
+TEST_F(Resume, ckpt_8_ASkippedStepIsCountedOnceAcrossAResume) {
+    std::ofstream(config_.train_data, std::ios::app)
+        << R"({"input_ids": [1, 2, 258], "labels": [1, -100, 258]})"
+        << "\n";
+    const uint16_t infinity = 0x7F80;
+    std::memcpy(model_.weights.front().data() + size_t{258} * 64 * sizeof(infinity), &infinity,
+                sizeof(infinity));
+    config_.shuffle = false;
+    const json expected = finish();
+    ASSERT_GT(expected["skipped_step_count"], 0);
+    for (const int64_t stop : {5, 6, 7}) {  // around the skipped step
+        config_.resume_from_checkpoint = false;
+        stop_after(stop);
+        config_.resume_from_checkpoint = true;
+        const json found = finish();
+        expect_same(found, expected, fmt::format("stopped after {}", stop));
+        EXPECT_EQ(found["skipped_step_count"], expected["skipped_step_count"]);
+    }
+}
+
+TEST_F(Resume, AnotherRunIsRefusedByName) {
+    stop_after(3);
+    config_.resume_from_checkpoint = true;
+    const RunConfig saved = config_;
+    const auto refusal = [&](const Change& change) {
+        config_ = saved;
+        change.apply(config_);
+        stop_after_ = never;
+        const Told told = run(model_);
+        EXPECT_FALSE(told.status.ok()) << change.name;
+        EXPECT_EQ(told.status.ok() ? ErrorCode::failed : told.status.error().code,
+                  ErrorCode::bad_data);
+        return told.status.ok() ? "" : told.status.error().text();
+    };
+    EXPECT_THAT(refusal({"seed", [](RunConfig& c) { c.seed = 7; }}),
+                HasSubstr("seed was 42 and is 7"));
+    EXPECT_THAT(refusal({"batches", [](RunConfig& c) { c.gradient_accumulation_steps = 5; }}),
+                HasSubstr("gradient_accumulation_steps was 2 and is 5"));
+    EXPECT_THAT(refusal({"gradients",
+                         [](RunConfig& c) {
+                             c.offload.gradients = offload::Dtype::fp32;
+                             c.shuffle = false;
+                         }}),
+                AllOf(HasSubstr("gradients was bf16 and is fp32"),
+                      HasSubstr("shuffle was true and is false")));
+    EXPECT_THAT(refusal({"data", [&](RunConfig& c) { c.train_data = data("o.jsonl", 10, 3); }}),
+                HasSubstr("train_data was "));
+    EXPECT_THAT(refusal({"a drive less", [](RunConfig& c) { c.offload.nvme_paths.pop_back(); }}),
+                HasSubstr("drive2"));
+    const FlatModel before = model_;
+    model_ = tiny_model(tiny_config(true), offload::Dtype::bf16, 2);
+    EXPECT_THAT(refusal({"model", [](RunConfig&) {}}), HasSubstr("model was "));
+    model_ = before;
+
+    // Another recipe is said, and obeyed; and after all the refusals the run is still whole.
+    config_ = saved;
+    config_.learning_rate = 2e-2;
+    const Told told = run(model_);
+    EXPECT_TRUE(told.status.ok()) << told.status.error().text();
+    EXPECT_THAT(told.warnings, Contains(HasSubstr("learning_rate was 0.01 and is 0.02")));
+}
+
+TEST_F(Resume, AnUnfinishedRunIsNotThrownAwayUnasked) {
+    stop_after(3);
+    stop_after_ = never;
+    const Told refused = run(model_);
+    ASSERT_FALSE(refused.status.ok());
+    EXPECT_EQ(refused.status.error().code, ErrorCode::usage);
+    EXPECT_THAT(refused.status.error().text(),
+                AllOf(HasSubstr("unfinished run"), HasSubstr("resume_from_checkpoint=true"),
+                      HasSubstr("overwrite_output_dir=true")));
+    config_.overwrite_output_dir = true;
+    const json anew = finish();
+    config_.overwrite_output_dir = false;
+    expect_same(finish(), anew, "begun anew");
+    config_.resume_from_checkpoint = true;
+    const Told nothing = run(model_);
+    ASSERT_FALSE(nothing.status.ok());
+    EXPECT_THAT(nothing.status.error().text(), HasSubstr("there is no run to resume"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive1")));
+}
+
+TEST_F(Resume, AWriteLimitCommitsAndStops) {
+    const json expected = finish();
+    const uint64_t per_step = 1 * offload::mib;
+    config_.offload.nvme_write_limit_bytes = 6 * per_step;
+    const Told told = run(model_);
+    ASSERT_FALSE(told.status.ok());
+    EXPECT_THAT(told.status.error().text(), HasSubstr("nvme_write_limit"));
+    EXPECT_LT(told.steps.size(), 10u);
+    config_.offload.nvme_write_limit_bytes.reset();
+    config_.resume_from_checkpoint = true;
+    expect_same(finish(), expected, "stopped by the limit");
+}
+
+}  // namespace
+}  // namespace headrace::engine::tests
