@@ -45,9 +45,8 @@ class Job:
         tiny.write_model(self.model)
         self.data = folder / "data.jsonl"
         chance = random.Random(3)
-        self.data.write_text("".join(
-            json.dumps({"input_ids": [chance.randrange(250) for _ in range(8 + 4 * (i % 4))]}) + "\n"
-            for i in range(12)))
+        samples = [[chance.randrange(250) for _ in range(8 + 4 * (i % 4))] for i in range(12)]
+        self.data.write_text("".join(json.dumps({"input_ids": s}) + "\n" for s in samples))
         for drive in ("drive0", "drive1"):
             (folder / drive).mkdir()
 

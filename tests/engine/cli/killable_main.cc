@@ -1,5 +1,5 @@
-// The program with one more argument, --kill-at-op N: it kills itself, as kill -9 does, when N ops of
-// its training are done.
+// The program with one more argument, --kill-at-op N: it kills itself, as kill -9 does, when N ops
+// of its training are done.
 #include <csignal>
 #include <cstdlib>
 #include <string_view>
@@ -18,8 +18,8 @@ int main(int argument_count, char** argument_values) {
         }
     }
     kept.push_back(nullptr);
-    return headrace::engine::run_program(
-        static_cast<int>(kept.size()) - 1, kept.data(), {.op_done = [=](int64_t op_count) {
-            if (op_count == kill_at_op) std::raise(SIGKILL);
-        }});
+    return headrace::engine::run_program(static_cast<int>(kept.size()) - 1, kept.data(),
+                                         {.op_done = [=](int64_t op_count) {
+                                             if (op_count == kill_at_op) std::raise(SIGKILL);
+                                         }});
 }

@@ -108,7 +108,8 @@ TEST(Memory, load_4_StatesOnTheDriveAreNotInMemory) {
                .evaluation = [](const EvalRecord&) {},
                .finished = [&](const std::vector<Metric>& all) { metrics = all; },
                .begin = [] { return offload::Status{}; },
-               .stop_signal = [] { return 0; }});
+               .stop_signal = [] { return 0; },
+               .stuck = [](const std::string&) {}});
     ASSERT_TRUE(status.ok()) << status.error().text();
     const int64_t budgets =
         number_of(metrics, "gpu_budget_bytes") + number_of(metrics, "ram_budget_bytes");

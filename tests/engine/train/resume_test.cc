@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "engine/train/train.h"
 #include "tests/engine/train/train_run.h"
 
 namespace headrace::engine::tests {

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "engine/train/train.h"
 #include "offload/units.h"
 #include "tests/engine/train/train_run.h"
 
