@@ -255,7 +255,7 @@ Status DirectFile::write_exact(uint64_t offset_bytes, std::span<const std::byte>
 
 Status DirectFile::flush() const {
     const Result<uint64_t> size = size_bytes();
-    if (!size) return size.error();
+    if (!size) return wrap(size.error(), "cannot make " + path_ + " durable");
     if (*size < allocated_bytes_) {
         return Error{ErrorCode::failed, "cannot make " + path_ + " durable",
                      fmt::format("it has {} bytes where {} were reserved: something cut it while "

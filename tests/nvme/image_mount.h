@@ -15,7 +15,8 @@
 namespace headrace::nvme {
 
 inline constexpr const char* make_ext4 = "mkfs.ext4 -q -F -m 0";
-inline constexpr const char* make_xfs = "mkfs.xfs -q -f";
+// Below 300 MiB only where it is not for keeps.
+inline constexpr const char* make_xfs = "mkfs.xfs -q -f --unsupported";
 
 class ImageMount {
   public:
