@@ -10,8 +10,11 @@
 #include "engine/config/names.h"
 #include "engine/config/yaml_value.h"
 #include "offload/check.h"
+#include "offload/units.h"
 
 namespace headrace::engine {
+
+using offload::Result;
 
 namespace {
 
@@ -26,6 +29,12 @@ struct Parsed {
     ExportCommand export_command;
     InitCommand init;
     StoreCommand store;
+    BenchNvmeCommand bench;
+    std::string bench_size = "3GiB";
+    std::string bench_block = "1MiB";
+    std::string bench_engine = "auto";
+    std::vector<std::string> bench_patterns = {"read", "write", "mixed"};
+    std::string bench_sustained;
 };
 
 std::string help_of_keys() {
@@ -74,6 +83,50 @@ CommandLine train_of(const Parsed& parsed) {
     return command;
 }
 
+// What a size is given as, within its bounds.
+Result<uint64_t> size_of(const std::string& option, const std::string& text, uint64_t least,
+                         uint64_t unit) {
+    const Result<uint64_t> size_bytes = offload::parse_bytes(text);
+    if (!size_bytes) return wrap(size_bytes.error(), option);
+    if (*size_bytes >= least && *size_bytes % unit == 0) return size_bytes;
+    std::string bounds = "at least " + offload::format_bytes(least);
+    if (unit > 1) bounds += fmt::format(", a multiple of {} bytes", unit);
+    return offload::Error{offload::ErrorCode::usage, fmt::format("{} {}: {}", option, text, bounds),
+                          ""};
+}
+
+CommandLine bench_of(const Parsed& parsed) {
+    BenchNvmeCommand command = parsed.bench;
+    const auto block =
+        size_of("--block", parsed.bench_block, offload::page_bytes, offload::page_bytes);
+    if (!block) return refused(block.error().text());
+    const auto size = size_of("--size", parsed.bench_size, *block, 1);
+    if (!size) return refused(size.error().text());
+    command.block_bytes = *block;
+    command.size_bytes = *size / *block * *block;
+    if (!parsed.bench_sustained.empty()) {
+        const auto sustained = size_of("--sustained-bytes", parsed.bench_sustained, 1, 1);
+        if (!sustained) return refused(sustained.error().text());
+        command.sustained_bytes = *sustained;
+    }
+    const auto engine = nvme::parse_io_engine(parsed.bench_engine);
+    if (!engine) return refused("--engine: " + engine.error().text());
+    command.engine = *engine;
+    command.patterns.clear();
+    for (const std::string& name : parsed.bench_patterns) {
+        const auto pattern = nvme::parse_pattern(name);
+        if (!pattern) return refused("--pattern: " + pattern.error().text());
+        if (std::ranges::find(command.patterns, *pattern) == command.patterns.end()) {
+            command.patterns.push_back(*pattern);
+        }
+    }
+    for (auto path = command.paths.begin(); path != command.paths.end(); path++) {
+        if (std::find(command.paths.begin(), path, *path) == path) continue;
+        return refused(fmt::format("--path {} is given twice: name each drive once", *path));
+    }
+    return command;
+}
+
 // A setting written as an option is the commonest slip of people who come from other trainers.
 std::string explained(const CLI::ParseError& fault) {
     const std::string text = fault.what();
@@ -107,6 +160,38 @@ void add_store_commands(CLI::App& app, StoreCommand& store) {
         ->allow_extra_args(false);
 }
 
+void add_bench(CLI::App& app, Parsed& parsed) {
+    CLI::App* bench = app.add_subcommand("bench", "Measure what this machine can do for a run");
+    bench->require_subcommand(1);
+    CLI::App* nvme = bench->add_subcommand(
+        "nvme", "Drives, through the store of a run: a minute and 60 GB of writes on a fast drive");
+    nvme->add_option("--path", parsed.bench.paths, "A folder on a drive to measure; once per drive")
+        ->required()
+        ->allow_extra_args(false);
+    nvme->add_option("--size", parsed.bench_size, "Of each of its files; three of them at most")
+        ->capture_default_str();
+    nvme->add_option("--block", parsed.bench_block, "Of one request")->capture_default_str();
+    nvme->add_option("--depth", parsed.bench.depth,
+                     "Blocks in flight per drive; threads: 8 at most")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    nvme->add_option("--engine", parsed.bench_engine, "auto (each that works), uring, threads")
+        ->capture_default_str();
+    nvme->add_option("--rounds", parsed.bench.rounds, "Of all rows, interleaved; medians are shown")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    nvme->add_option("--pattern", parsed.bench_patterns, "Of read,write,mixed")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    nvme->add_option("--seconds", parsed.bench.seconds_min, "Of each measurement, at least")
+        ->check(CLI::Range(0.0, 3600.0))
+        ->capture_default_str();
+    nvme->add_option("--sustained-bytes,--bytes", parsed.bench_sustained,
+                     "Written at most to find the rate that lasts [twice the size]");
+    nvme->add_flag("--json", parsed.bench.is_json, "Print one list of rows");
+}
+
 void add_commands(CLI::App& app, Parsed& parsed) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
     train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
@@ -127,6 +212,8 @@ void add_commands(CLI::App& app, Parsed& parsed) {
     doctor
         ->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to look at; once per drive")
         ->allow_extra_args(false);
+
+    add_bench(app, parsed);
 
     CLI::App* init = app.add_subcommand("init", "Print a run file for MODEL and DATA");
     init->add_option("MODEL", parsed.init.model, "A folder, or org/name in the hub cache")
@@ -192,6 +279,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);
+    if (name == "bench") return bench_of(parsed);
     CHECK_EQ(name, "init");
     return parsed.init;
 }

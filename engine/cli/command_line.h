@@ -7,6 +7,10 @@
 #include <variant>
 #include <vector>
 
+#include "nvme/probe.h"
+#include "nvme/uring_probe.h"
+#include "offload/units.h"
+
 namespace headrace::engine {
 
 // headrace train run.yaml [key=value ...], or train MODEL DATA [--nvme PATH]... [key=value ...]
@@ -41,14 +45,29 @@ struct StoreCommand {
     std::vector<std::string> target_paths;  // move
 };
 
+// headrace bench nvme --path P [--path Q]... [options]
+struct BenchNvmeCommand {
+    std::vector<std::string> paths;                     // no two are the same text
+    uint64_t size_bytes = 3 * offload::gib;             // of the file of each row
+    uint64_t block_bytes = 1 * offload::mib;            // a multiple of page_bytes
+    uint32_t depth = 8;                                 // 1 to 4096, per path
+    nvme::IoEngine engine = nvme::IoEngine::automatic;  // automatic: each that works here
+    uint32_t rounds = 3;                                // 1 to 100
+    std::vector<nvme::Pattern> patterns = {nvme::Pattern::read, nvme::Pattern::write,
+                                           nvme::Pattern::mixed};
+    double seconds_min = 1;  // of each measurement; it also goes over its file once, within 5 s
+    uint64_t sustained_bytes = 0;  // written at most, looking for the fall; 0: twice the size
+    bool is_json = false;
+};
+
 // Print `text` (to stderr where the code is not 0) and leave.
 struct Exit {
     int code = 0;  // 0 for --help and --version, 2 for what cannot be understood
     std::string text;
 };
 
-using CommandLine =
-    std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand, StoreCommand, Exit>;
+using CommandLine = std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand,
+                                 StoreCommand, BenchNvmeCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

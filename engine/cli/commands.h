@@ -24,5 +24,6 @@ offload::Status run_command(const ExportCommand& command, const CommandContext& 
 offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
 offload::Status run_command(const InitCommand& command, const CommandContext& context);
 offload::Status run_command(const StoreCommand& command, const CommandContext& context);
+offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context);
 
 }  // namespace headrace::engine

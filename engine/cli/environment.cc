@@ -16,17 +16,17 @@ std::string variable(const char* name) {
     return value == nullptr ? std::string() : std::string(value);
 }
 
+std::filesystem::path cache_folder() {
+    std::filesystem::path cache = variable("HEADRACE_CACHE");
+    if (!cache.empty()) return cache;
+    std::filesystem::path all = variable("XDG_CACHE_HOME");
+    if (all.empty()) all = std::filesystem::path(variable("HOME")) / ".cache";
+    return all / "headrace";
+}
+
 std::string python_of_setup() {
     std::filesystem::path venv = variable("HEADRACE_VENV");
-    if (venv.empty()) {
-        std::filesystem::path cache = variable("HEADRACE_CACHE");
-        if (cache.empty()) {
-            std::filesystem::path all = variable("XDG_CACHE_HOME");
-            if (all.empty()) all = std::filesystem::path(variable("HOME")) / ".cache";
-            cache = all / "headrace";
-        }
-        venv = cache / "venv";
-    }
+    if (venv.empty()) venv = cache_folder() / "venv";
     return (venv / "bin" / "python").string();
 }
 
@@ -39,6 +39,9 @@ Environment read_environment() {
     if (::access(environment.python.c_str(), X_OK) != 0) environment.python = "python3";
     environment.scripts_dir = HEADRACE_SCRIPTS_DIR;
     environment.hub_cache = hub_cache_from([](const char* name) { return std::getenv(name); });
+    // Without a home it would land in the working folder: then nothing is kept.
+    const std::filesystem::path cache = cache_folder();
+    if (cache.is_absolute()) environment.drive_cache = cache / "drives.json";
     environment.has_color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty();
     CHECK(!environment.python.empty());
     CHECK(!environment.scripts_dir.empty());

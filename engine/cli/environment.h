@@ -14,7 +14,10 @@ struct Environment {
     std::string python;
     std::string scripts_dir;  // of the source tree that this program was built from
     HubCache hub_cache;       // where models named org/name are looked for
-    bool has_color = false;   // a terminal, and NO_COLOR is not set
+    // What is known of the drives (nvme/drive_cache.h): in HEADRACE_CACHE, or headrace in
+    // XDG_CACHE_HOME or ~/.cache; empty: nowhere.
+    std::string drive_cache{};
+    bool has_color = false;  // a terminal, and NO_COLOR is not set
 };
 
 Environment read_environment();

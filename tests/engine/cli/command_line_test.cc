@@ -66,6 +66,47 @@ TEST(CommandLineTest, the_other_commands) {
     EXPECT_EQ(parsed<InitCommand>({"init", "org/name", "d.jsonl"}).data, "d.jsonl");
 }
 
+TEST(CommandLineTest, bench_nvme_has_defaults_and_takes_sizes) {
+    const auto plain = parsed<BenchNvmeCommand>({"bench", "nvme", "--path", "/a"});
+    EXPECT_THAT(plain.paths, ElementsAre("/a"));
+    EXPECT_EQ(plain.size_bytes, 3 * offload::gib);
+    EXPECT_EQ(plain.block_bytes, offload::mib);
+    EXPECT_EQ(plain.depth, 8u);
+    EXPECT_EQ(plain.engine, nvme::IoEngine::automatic);
+    EXPECT_EQ(plain.patterns.size(), 3u);
+    EXPECT_FALSE(plain.is_json);
+    const auto full = parsed<BenchNvmeCommand>({"bench",
+                                                "nvme",
+                                                "--path",
+                                                "/a",
+                                                "--path",
+                                                "/b",
+                                                "--size",
+                                                "64MiB",
+                                                "--block",
+                                                "128KiB",
+                                                "--depth",
+                                                "16",
+                                                "--engine",
+                                                "threads",
+                                                "--rounds",
+                                                "5",
+                                                "--pattern",
+                                                "mixed,read",
+                                                "--sustained-bytes",
+                                                "200GB",
+                                                "--json"});
+    EXPECT_THAT(full.paths, ElementsAre("/a", "/b"));
+    EXPECT_EQ(full.size_bytes, 64 * offload::mib);
+    EXPECT_EQ(full.block_bytes, 128 * offload::kib);
+    EXPECT_EQ(full.depth, 16u);
+    EXPECT_EQ(full.engine, nvme::IoEngine::threads);
+    EXPECT_EQ(full.rounds, 5u);
+    EXPECT_THAT(full.patterns, ElementsAre(nvme::Pattern::mixed, nvme::Pattern::read));
+    EXPECT_EQ(full.sustained_bytes, 200'000'000'000u);
+    EXPECT_TRUE(full.is_json);
+}
+
 TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
     struct Row {
         std::vector<std::string> words;
@@ -74,7 +115,7 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
     const std::vector<Row> rows = {
         {{}, "A subcommand is required"},
         {{"trian"}, "'trian' is no command; did you mean 'train'?"},
-        {{"frobnicate", "x"}, "the commands are train, export, doctor, init"},
+        {{"frobnicate", "x"}, "the commands are train, export, doctor, bench, init"},
         {{"train"}, "required"},
         {{"train", "a", "b", "c"}, "it got 3 of them: a b c"},
         {{"train", "seed=1"}, "it got 0 of them"},
@@ -83,6 +124,14 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
         {{"export", "a", "b", "c"}, "c"},
         {{"init", "m"}, "DATA is required"},
         {{"doctor", "--nvme"}, "--nvme"},
+        {{"bench"}, "A subcommand is required"},
+        {{"bench", "nvme"}, "--path is required"},
+        {{"bench", "nvme", "--path", "/a", "--path", "/a"}, "--path /a is given twice"},
+        {{"bench", "nvme", "--path", "/a", "--size", "much"}, "--size"},
+        {{"bench", "nvme", "--path", "/a", "--block", "1000"}, "--block 1000: at least 4.00 KiB"},
+        {{"bench", "nvme", "--path", "/a", "--depth", "0"}, "--depth"},
+        {{"bench", "nvme", "--path", "/a", "--engine", "aio"}, "auto, uring and threads"},
+        {{"bench", "nvme", "--path", "/a", "--pattern", "reed"}, "read, write and mixed"},
     };
     for (const Row& row : rows) {
         const Exit exit = exit_of(row.words);
@@ -95,7 +144,7 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
 TEST(CommandLineTest, help_names_every_command_key_and_exit_code) {
     const Exit help = exit_of({"--help"});
     EXPECT_EQ(help.code, 0);
-    for (const char* word : {"train", "export", "doctor", "init", "Exit codes: 0 done"}) {
+    for (const char* word : {"train", "export", "doctor", "bench", "init", "Exit codes: 0 done"}) {
         EXPECT_THAT(help.text, HasSubstr(word));
     }
     const Exit train = exit_of({"train", "--help"});

@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "engine/cli/bench_nvme.h"
+#include "engine/cli/commands.h"
+#include "nvme/drive.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context) {
+    NvmeBenchContext surroundings{.drive_cache = context.environment.drive_cache,
+                                  .now_unix_s = std::time(nullptr),
+                                  .should_stop = [&context] { return context.stop_signal() != 0; },
+                                  .say = {},
+                                  .on_stuck =
+                                      [&context](const std::string& why) {
+                                          context.terminal.fail(why);
+                                          _exit(static_cast<int>(offload::ErrorCode::failed));
+                                      }};
+    if (!command.is_json) {
+        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
+    }
+    const auto groups = bench_nvme(command, surroundings);
+    if (!groups) return groups.error();
+    if (!command.is_json) {
+        return context.terminal.print(
+            text_of(*groups) +
+            fmt::format("Medians of {} interleaved rounds; mixed is {} bytes read to {} written, "
+                        "as in a step.\n",
+                        command.rounds, nvme::step_read_bytes_per_parameter,
+                        nvme::step_write_bytes_per_parameter));
+    }
+    std::vector<BenchRow> rows;
+    for (const NvmeBenchGroup& group : *groups) {
+        rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+    }
+    return context.terminal.print(json_of(rows));
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,456 @@
+#include "engine/cli/bench_nvme.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "kernels/host/slab.h"
+#include "nvme/drive_cache.h"
+#include "nvme/placement.h"
+#include "nvme/probe.h"
+#include "offload/check.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using nvme::Buffers;
+using nvme::Drive;
+using nvme::DriveProbe;
+using nvme::IoEngine;
+using nvme::Measured;
+using nvme::Pattern;
+using offload::Error;
+using offload::ErrorCode;
+using offload::format_bytes;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+constexpr uint64_t pool_bytes_wanted = 256 * offload::mib;
+constexpr double slow_pass_seconds = 5;  // a drive that needs longer for its file need not finish
+constexpr uint64_t pool_bytes_max = 4 * offload::gib;
+
+// A row being measured: one pattern on one probe.
+struct Contestant {
+    DriveProbe* probe = nullptr;
+    std::string path;  // or all of them
+    std::string engine;
+    std::string name_end{};  // ", weights 3 : 1"
+    Pattern pattern = Pattern::read;
+    Buffers buffers = Buffers::whole_pool;
+    std::vector<Measured> measured{};
+    uint64_t written_before_bytes = 0;  // to the drives, before the first one
+
+    double gb_per_s() const {
+        std::vector<double> samples;
+        for (const Measured& one : measured) samples.push_back(one.bytes_per_s() / 1e9);
+        return median_of(std::move(samples));
+    }
+};
+
+std::string text_of(Buffers buffers, uint64_t pool_bytes) {
+    return buffers == Buffers::small_pool ? "few buffers" : format_bytes(pool_bytes) + " pool";
+}
+
+std::string weights_text(const std::vector<uint32_t>& weights) {
+    return fmt::format("weights {}", fmt::join(weights, " : "));
+}
+
+class Bench {
+  public:
+    Bench(const BenchNvmeCommand& command, const NvmeBenchContext& context)
+        : command_(command), context_(context) {
+        for (const std::string& path : command.paths) {
+            facts_.push_back(nvme::read_drive_facts(path));
+        }
+    }
+
+    Status take_pool();
+    Status choose_engines();
+    Status open_probes();
+    Status measure_alone();
+    Status measure_what_lasts();
+    Status measure_together();
+    std::vector<NvmeBenchGroup> groups() const;
+
+  private:
+    Result<std::unique_ptr<DriveProbe>> open(const std::vector<std::string>& paths, IoEngine engine,
+                                             const std::string& run_name,
+                                             const std::vector<uint32_t>& weights);
+    Status run_rounds(std::vector<Contestant>& contestants);
+    uint64_t written_bytes(const std::string& path) const;
+    std::optional<double> alone_gb_per_s(const std::string& path, Pattern pattern) const;
+    Status add_together(const std::vector<uint32_t>& weights, const std::string& run_name);
+    BenchRow row_of(const Contestant& contestant, const nvme::DriveFacts* facts,
+                    const Drive* drive) const;
+    void add_lasting_rows(size_t path, NvmeBenchGroup& group) const;
+    NvmeBenchGroup group_of_path(size_t path) const;
+    NvmeBenchGroup group_of_all() const;
+    void say(const std::string& line) const {
+        if (context_.say) context_.say(line);
+    }
+
+    const BenchNvmeCommand& command_;
+    const NvmeBenchContext& context_;
+    std::vector<nvme::DriveFacts> facts_;  // per path
+    kernels::HostMemory memory_{{.ram_capacity_bytes = pool_bytes_max}};
+    std::span<std::byte> pool_;
+    std::vector<IoEngine> engines_;  // the first is the one a run would use
+    std::vector<std::string> notes_;
+    std::vector<std::unique_ptr<DriveProbe>>
+        probes_;  // per path: one of each engine; then together
+    std::vector<Contestant> alone_;
+    std::vector<Contestant> together_;
+    std::vector<Drive> drives_;                           // per path, once measured
+    std::vector<uint64_t> lasting_written_before_bytes_;  // per path
+};
+
+Status Bench::take_pool() {
+    const nvme::ProbeOptions largest{
+        .paths = command_.paths, .block_bytes = command_.block_bytes, .depth = command_.depth};
+    const uint64_t wanted_bytes = offload::align_up(
+        std::max(pool_bytes_wanted, DriveProbe::pool_bytes_min(largest)), kernels::huge_page_bytes);
+    if (wanted_bytes > pool_bytes_max) {
+        return Error{
+            ErrorCode::usage,
+            fmt::format("{} blocks of {} in flight on each of {} paths take {} of buffers",
+                        command_.depth, format_bytes(command_.block_bytes), command_.paths.size(),
+                        format_bytes(wanted_bytes)),
+            fmt::format("lower --depth or --block; the most is {}", format_bytes(pool_bytes_max))};
+    }
+    const auto taken = memory_.take(offload::Tier::ram, wanted_bytes);
+    if (!taken) return taken.error();
+    pool_ = *taken;
+    return {};
+}
+
+Status Bench::choose_engines() {
+    if (command_.engine != IoEngine::threads) {
+        const Status usable = nvme::probe_io_uring();
+        if (!usable && command_.engine == IoEngine::uring) return usable.error();
+        if (usable) engines_.push_back(IoEngine::uring);
+        if (!usable) notes_.push_back("threads only: " + usable.error().text());
+    }
+    if (command_.engine != IoEngine::uring) engines_.push_back(IoEngine::threads);
+    CHECK(!engines_.empty());
+    return {};
+}
+
+Result<std::unique_ptr<DriveProbe>> Bench::open(const std::vector<std::string>& paths,
+                                                IoEngine engine, const std::string& run_name,
+                                                const std::vector<uint32_t>& weights) {
+    Result<std::unique_ptr<DriveProbe>> probe =
+        DriveProbe::open({.paths = paths,
+                          .run_name = run_name,
+                          .weights = weights,
+                          .size_bytes = command_.size_bytes,
+                          .block_bytes = command_.block_bytes,
+                          .depth = command_.depth,
+                          .engine = engine,
+                          .pool = pool_,
+                          .should_stop = context_.should_stop,
+                          .on_stuck = context_.on_stuck});
+    if (!probe) return probe;
+    for (const std::string& note : (*probe)->store().notes()) {
+        if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+    }
+    return probe;
+}
+
+Status Bench::open_probes() {
+    for (const std::string& path : command_.paths) {
+        for (const IoEngine engine : engines_) {
+            const bool is_ring = engine == IoEngine::uring;
+            say(fmt::format("writing {} once in {}, for {}", format_bytes(command_.size_bytes),
+                            path, is_ring ? "io_uring" : "threads"));
+            auto probe = open({path}, engine, is_ring ? "bench.io_uring" : "bench.threads", {});
+            if (!probe) return probe.error();
+            for (const Pattern pattern : command_.patterns) {
+                for (const Buffers buffers : {Buffers::small_pool, Buffers::whole_pool}) {
+                    alone_.push_back({.probe = probe->get(),
+                                      .path = path,
+                                      .engine = is_ring ? "io_uring" : "threads",
+                                      .pattern = pattern,
+                                      .buffers = buffers});
+                }
+            }
+            probes_.push_back(std::move(*probe));
+        }
+    }
+    return {};
+}
+
+// By this bench so far to one path, or (empty) to all of them.
+uint64_t Bench::written_bytes(const std::string& path) const {
+    uint64_t bytes = 0;
+    for (const std::unique_ptr<DriveProbe>& probe : probes_) {
+        for (size_t i = 0; i < probe->paths().size(); i++) {
+            const bool counts = path.empty() || probe->paths()[i] == path;
+            if (counts) bytes += probe->store().statistics(i).write_bytes;
+        }
+    }
+    return bytes;
+}
+
+// Interleaved, every other round backwards.
+Status Bench::run_rounds(std::vector<Contestant>& contestants) {
+    for (uint32_t round = 0; round < command_.rounds; round++) {
+        say(fmt::format("round {} of {}: {} rows of a second or more", round + 1, command_.rounds,
+                        contestants.size()));
+        for (size_t i = 0; i < contestants.size(); i++) {
+            Contestant& one = contestants[round % 2 == 0 ? i : contestants.size() - 1 - i];
+            if (round == 0) one.written_before_bytes = written_bytes(one.path);
+            const Result<Measured> measured = one.probe->measure(
+                {.pattern = one.pattern,
+                 .buffers = one.buffers,
+                 .bytes_min = command_.size_bytes,
+                 .seconds_min = command_.seconds_min,
+                 .seconds_max = std::max(slow_pass_seconds, command_.seconds_min)});
+            if (!measured) return measured.error();
+            one.measured.push_back(*measured);
+        }
+    }
+    return {};
+}
+
+Status Bench::measure_alone() {
+    return run_rounds(alone_);
+}
+
+std::optional<double> Bench::alone_gb_per_s(const std::string& path, Pattern pattern) const {
+    for (const Contestant& one : alone_) {
+        const bool is_it =
+            one.path == path && one.pattern == pattern && one.buffers == Buffers::whole_pool;
+        if (is_it) return one.gb_per_s();  // the first: of the first engine
+    }
+    return std::nullopt;
+}
+
+// What a burst is and what lasts, per path; kept for runs where every pattern was measured.
+Status Bench::measure_what_lasts() {
+    const nvme::DriveCache cache(context_.drive_cache);
+    const uint64_t budget_bytes =
+        command_.sustained_bytes > 0 ? command_.sustained_bytes : 2 * command_.size_bytes;
+    for (size_t path = 0; path < command_.paths.size(); path++) {
+        DriveProbe& probe = *probes_[path * engines_.size()];
+        say(fmt::format("writing up to {} in {}, until the rate falls", format_bytes(budget_bytes),
+                        command_.paths[path]));
+        const uint64_t before_bytes = written_bytes(command_.paths[path]);
+        const uint64_t by_others_bytes = before_bytes - probe.written_bytes();
+        lasting_written_before_bytes_.push_back(before_bytes);
+        auto writes = probe.write_until_it_falls(budget_bytes);
+        if (!writes) return writes.error();
+        nvme::DriveSamples samples{.writes = std::move(*writes)};
+        for (nvme::WriteSample& sample : samples.writes) {
+            sample.written_before_bytes += by_others_bytes;
+        }
+        const auto read = alone_gb_per_s(command_.paths[path], Pattern::read);
+        const auto mixed = alone_gb_per_s(command_.paths[path], Pattern::mixed);
+        if (read) samples.read_bytes_per_s = {*read * 1e9};
+        if (mixed) samples.mixed_bytes_per_s = {*mixed * 1e9};
+        drives_.push_back(nvme::fold(samples));
+        if (!read || !mixed) continue;
+        static_cast<void>(cache.keep(
+            facts_[path], {.drive = drives_.back(), .measured_unix_s = context_.now_unix_s}));
+    }
+    return {};
+}
+
+Status Bench::add_together(const std::vector<uint32_t>& weights, const std::string& run_name) {
+    auto probe = open(command_.paths, engines_[0], run_name, weights);
+    if (!probe) return probe.error();
+    for (const Pattern pattern : command_.patterns) {
+        together_.push_back({.probe = probe->get(),
+                             .path = "",
+                             .engine = std::string((*probe)->store().engine_name()),
+                             .name_end = ", " + weights_text(weights),
+                             .pattern = pattern});
+    }
+    probes_.push_back(std::move(*probe));
+    return {};
+}
+
+// Striped by weight and, where that differs, evenly, in the same rounds as each path alone.
+Status Bench::measure_together() {
+    if (command_.paths.size() == 1) return {};
+    std::vector<double> rates;
+    for (size_t path = 0; path < command_.paths.size(); path++) {
+        const double write = drives_[path].write_sustained_bytes_per_s;
+        const auto read = alone_gb_per_s(command_.paths[path], Pattern::read);
+        rates.push_back(read ? nvme::step_bytes_per_s(*read * 1e9, write) : write);
+    }
+    const std::vector<uint32_t> weights = nvme::weights_of_rates(rates);
+    const std::vector<uint32_t> equal(weights.size(), 1);
+    say(fmt::format("striping over all paths, {}", weights_text(weights)));
+    if (Status status = add_together(weights, "bench.striped"); !status) return status;
+    if (weights != equal) {
+        if (Status status = add_together(equal, "bench.even"); !status) return status;
+    }
+    const size_t striped_count = together_.size();
+    for (const Contestant& one : alone_) {
+        const bool is_main =
+            one.buffers == Buffers::whole_pool && one.engine == together_[0].engine;
+        if (!is_main) continue;
+        together_.push_back(one);
+        together_.back().measured.clear();
+    }
+    CHECK_GT(together_.size(), striped_count);
+    return run_rounds(together_);
+}
+
+BenchRow Bench::row_of(const Contestant& one, const nvme::DriveFacts* facts,
+                       const Drive* drive) const {
+    BenchRow row{.name = fmt::format("{}, {}, {}{}", name_of(one.pattern), one.engine,
+                                     text_of(one.buffers, pool_.size()), one.name_end),
+                 .unit = "GB/s"};
+    std::vector<double> cpu;
+    for (const Measured& measured : one.measured) {
+        row.samples.push_back(measured.bytes_per_s() / 1e9);
+        cpu.push_back(measured.cpu_seconds_per_gb());
+    }
+    row.achieved = median_of(row.samples);
+    const uint64_t before_bytes = one.written_before_bytes;
+    row.facts = {
+        {"path", one.path.empty() ? fmt::format("{}", fmt::join(command_.paths, " ")) : one.path},
+        {"pattern", std::string(name_of(one.pattern))},
+        {"engine", one.engine},
+        {"buffers", std::string(one.buffers == Buffers::small_pool ? "few" : "pool")},
+        {"block_bytes", command_.block_bytes},
+        {"depth", uint64_t{command_.depth}},
+        {"file_bytes", one.probe->size_bytes()},
+        {"cpu_seconds_per_gb", median_of(cpu)},
+        {"written_before_bytes", before_bytes}};
+    if (drive != nullptr) {
+        const bool is_after = drive->has_fallen && before_bytes >= drive->burst_bytes;
+        row.facts.emplace_back("write_cache_state", std::string(!drive->has_fallen ? "no fall seen"
+                                                                : is_after ? "after the fall"
+                                                                           : "before the fall"));
+    }
+    if (facts != nullptr) {
+        row.facts.emplace_back("drive", facts->model);
+        row.facts.emplace_back("device", facts->device);
+        row.facts.emplace_back("file_system", facts->file_system);
+        row.facts.emplace_back("fill", facts->fill());
+        row.facts.emplace_back("is_direct", !one.probe->store().is_buffered(0));
+    }
+    return row;
+}
+
+// Burst and sustained stand beside the best of the write rows.
+void Bench::add_lasting_rows(size_t path, NvmeBenchGroup& group) const {
+    const Drive& drive = drives_[path];
+    const auto row = [&](const std::string& name, double bytes_per_s, uint64_t before_bytes) {
+        BenchRow made{.name = name,
+                      .unit = "GB/s",
+                      .samples = {bytes_per_s / 1e9},
+                      .achieved = bytes_per_s / 1e9,
+                      .ceiling = drive.write_burst_bytes_per_s / 1e9,
+                      .against = "write, burst"};
+        made.facts = {{"path", command_.paths[path]},         {"pattern", std::string("write")},
+                      {"written_before_bytes", before_bytes}, {"burst_bytes", drive.burst_bytes},
+                      {"has_fallen", drive.has_fallen},       {"drive", facts_[path].model},
+                      {"fill", facts_[path].fill()}};
+        return made;
+    };
+    group.rows.push_back(
+        row("write, burst", drive.write_burst_bytes_per_s, lasting_written_before_bytes_[path]));
+    group.rows.push_back(
+        row("write, sustained", drive.write_sustained_bytes_per_s,
+            drive.has_fallen ? drive.burst_bytes : lasting_written_before_bytes_[path]));
+    group.notes.push_back(
+        drive.has_fallen
+            ? fmt::format("the write rate fell after {}: plan with the sustained rate",
+                          format_bytes(drive.burst_bytes))
+            : fmt::format("the write rate did not fall in {}; what lasts beyond that is not known: "
+                          "--sustained-bytes 200GB looks further",
+                          format_bytes(drive.burst_bytes)));
+}
+
+NvmeBenchGroup Bench::group_of_path(size_t path) const {
+    const std::string& folder = command_.paths[path];
+    NvmeBenchGroup group{.title = fmt::format("{}: {}", folder, nvme::describe(facts_[path])),
+                         .rows = {},
+                         .notes = {}};
+    for (const Contestant& one : alone_) {
+        if (one.path == folder) group.rows.push_back(row_of(one, &facts_[path], &drives_[path]));
+    }
+    // The ceiling of a row is the best of its pattern here.
+    for (BenchRow& row : group.rows) {
+        const std::string start = row.name.substr(0, row.name.find(','));
+        for (const BenchRow& other : group.rows) {
+            if (!other.name.starts_with(start + ",") || other.achieved <= row.ceiling) continue;
+            row.ceiling = other.achieved;
+            row.against = other.name;
+        }
+    }
+    add_lasting_rows(path, group);
+    return group;
+}
+
+// The ceiling of a striped row is the sum of the paths alone, in the same rounds.
+NvmeBenchGroup Bench::group_of_all() const {
+    NvmeBenchGroup group{.title = "all paths together", .rows = {}, .notes = {}};
+    for (const Contestant& one : together_) {
+        BenchRow row = row_of(one, nullptr, nullptr);
+        if (!one.path.empty()) {
+            row.name += ", " + one.path;
+        } else {
+            row.against = "the sum of the paths alone";
+            for (const Contestant& alone : together_) {
+                if (!alone.path.empty() && alone.pattern == one.pattern) {
+                    row.ceiling += alone.gb_per_s();
+                }
+            }
+        }
+        group.rows.push_back(std::move(row));
+    }
+    return group;
+}
+
+std::vector<NvmeBenchGroup> Bench::groups() const {
+    std::vector<NvmeBenchGroup> groups;
+    for (size_t path = 0; path < command_.paths.size(); path++) {
+        groups.push_back(group_of_path(path));
+    }
+    if (!together_.empty()) groups.push_back(group_of_all());
+    for (const std::string& note : notes_) groups.back().notes.push_back(note);
+    return groups;
+}
+
+}  // namespace
+
+Result<std::vector<NvmeBenchGroup>> bench_nvme(const BenchNvmeCommand& command,
+                                               const NvmeBenchContext& context) {
+    CHECK(!command.paths.empty());
+    CHECK(!command.patterns.empty());
+    CHECK_GE(command.rounds, 1u);
+    CHECK_EQ(std::set<std::string>(command.paths.begin(), command.paths.end()).size(),
+             command.paths.size());
+    Bench bench(command, context);
+    for (const auto move :
+         {&Bench::take_pool, &Bench::choose_engines, &Bench::open_probes, &Bench::measure_alone,
+          &Bench::measure_what_lasts, &Bench::measure_together}) {
+        if (Status status = (bench.*move)(); !status) return status.error();
+    }
+    return bench.groups();
+}
+
+std::string text_of(const std::vector<NvmeBenchGroup>& groups) {
+    std::string text;
+    for (const NvmeBenchGroup& group : groups) {
+        CHECK(!group.rows.empty());
+        text += group.title + "\n";
+        text += table_of(group.rows, {{.fact = "cpu_seconds_per_gb", .title = "CPU s/GB"},
+                                      {.fact = "written_before_bytes", .title = "written before"},
+                                      {.fact = "write_cache_state", .title = "write cache"}});
+        for (const std::string& note : group.notes) text += "  - " + note + "\n";
+    }
+    return text;
+}
+
+}  // namespace headrace::engine
