@@ -279,11 +279,15 @@ struct Instance {
     std::vector<SmallTerm> generation{};  // record: what each durable place must hold
 };
 
-// Where a slot's bytes can be touched by an op of this kind; copies go anywhere.
+// Where a slot's bytes can be touched by an op of this kind; a copy's lane joins ram with one of the
+// other two.
 bool is_in_reach(const Op& op, Tier tier) {
     if (op.kind == OpKind::compute || op.kind == OpKind::reduce) return tier == Tier::gpu;
-    if (op.kind == OpKind::update) return tier == Tier::ram;
-    return true;
+    if (op.kind == OpKind::update || tier == Tier::ram) return tier == Tier::ram;
+    if (op.kind != OpKind::fetch && op.kind != OpKind::evict) return true;
+    const bool is_drive =
+        op.lane.kind == LaneKind::nvme_read || op.lane.kind == LaneKind::nvme_write;
+    return tier == (is_drive ? Tier::nvme : Tier::gpu);
 }
 
 // Turns a schedule into instances under one outcome, or finds an op that is wrong by itself.

@@ -189,6 +189,7 @@ TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
         options.workload = placement.workload;
         options.plan = placement.plan;
         options.adam_step_of = [](int64_t) { return cpu_adam::AdamStep{}; };
+        options.record_of = [](const Progress& progress) { return record_of({}, progress); };
         options.update_row = &cpu_adam::best();
         options.reduce_row = &kernels::best_reduce_row();
         options.open_store =
