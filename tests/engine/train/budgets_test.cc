@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "engine/torch/workspace.h"
+#include "engine/train/identity.h"
 #include "engine/train/placement.h"
 #include "engine/train/places.h"
 #include "kernels/host/slab.h"
