@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -34,12 +35,13 @@ std::vector<Fact> facts_of(const Json& object) {
     return facts;
 }
 
+std::string value_in(const std::vector<Fact>& facts, std::string_view name) {
+    const auto fact = std::ranges::find(facts, name, &Fact::name);
+    return fact == facts.end() ? "not there" : fact->value;
+}
+
 // One line per fact that is not the same in both.
 std::vector<std::string> differences(const std::vector<Fact>& saved, const std::vector<Fact>& now) {
-    const auto value_in = [](const std::vector<Fact>& facts, const std::string& name) {
-        const auto fact = std::ranges::find(facts, name, &Fact::name);
-        return fact == facts.end() ? std::string("not there") : fact->value;
-    };
     std::set<std::string> seen;
     std::vector<std::string> lines;
     for (const std::vector<Fact>* facts : {&saved, &now}) {
@@ -51,6 +53,28 @@ std::vector<std::string> differences(const std::vector<Fact>& saved, const std::
         }
     }
     return lines;
+}
+
+// Facts that are keys of a run file, of the same name and value.
+constexpr std::array<std::string_view, 7> settings = {"compute_threads",
+                                                      "dtype",
+                                                      "gradients",
+                                                      "gradient_accumulation_steps",
+                                                      "per_device_train_batch_size",
+                                                      "shuffle",
+                                                      "seed"};
+
+// "compute_threads=2 seed=42": what to type so that the settings are those of the saved run.
+std::string settings_as_saved(const Identity& saved, const Identity& now) {
+    std::vector<std::string> words;
+    for (const auto facts : {&Identity::numerics, &Identity::job}) {
+        for (const Fact& fact : saved.*facts) {
+            if (std::ranges::find(settings, fact.name) == settings.end()) continue;
+            if (fact.value == value_in(now.*facts, fact.name)) continue;
+            words.push_back(fmt::format("{}={}", fact.name, fact.value));
+        }
+    }
+    return fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace
@@ -107,9 +131,10 @@ offload::Status check_same_run(const Identity& saved, const Identity& now) {
     std::vector<std::string> lines = differences(saved.numerics, now.numerics);
     std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
     if (lines.empty()) return {};
+    const std::string words = settings_as_saved(saved, now);
     return Error{ErrorCode::bad_data, "this is not the run that was saved",
-                 fmt::format("{}; start it as it was, or begin anew with another output_dir",
-                             fmt::join(lines, "; "))};
+                 fmt::format("{}; start it as it was{}{}, or begin anew with another output_dir",
+                             fmt::join(lines, "; "), words.empty() ? "" : ", with ", words)};
 }
 
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {

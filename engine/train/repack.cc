@@ -1,5 +1,7 @@
 #include "engine/train/repack.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -12,6 +14,8 @@ namespace headrace::engine {
 
 using offload::Direction;
 using offload::Dtype;
+using offload::Error;
+using offload::ErrorCode;
 using offload::Layout;
 using offload::Part;
 using offload::Status;
@@ -76,11 +80,20 @@ void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype
 
 }  // namespace
 
-Status repack(const CutStore& source, const CutStore& target, Dtype dtype) {
+Status repack(const CutStore& source, const CutStore& target, Dtype dtype, uint64_t ram_bytes) {
     CHECK(source.store != nullptr && target.store != nullptr);
     CHECK(source.layout->specs == target.layout->specs);
     const uint64_t source_bytes = PartInMemory::bytes_for(*source.layout, dtype);
     const uint64_t target_bytes = PartInMemory::bytes_for(*target.layout, dtype);
+    if (source_bytes + target_bytes > ram_bytes) {
+        return Error{
+            ErrorCode::does_not_fit,
+            fmt::format("repacking holds the largest part of both cuts at once, {} and {}, and "
+                        "ram_budget is {}",
+                        offload::format_bytes(source_bytes), offload::format_bytes(target_bytes),
+                        offload::format_bytes(ram_bytes)),
+            "raise ram_budget for this start, or keep part_bytes as it was"};
+    }
     kernels::HostMemory memory({.ram_capacity_bytes = source_bytes + target_bytes});
     const auto slab = memory.take(offload::Tier::ram, source_bytes + target_bytes);
     if (!slab) return slab.error();

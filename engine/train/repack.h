@@ -16,8 +16,10 @@ struct CutStore {
     const offload::Layout* layout = nullptr;
 };
 
-// Both layouts are of one model (CHECK). Takes the memory of one part of each for as long as it
-// runs; nothing else is in flight. Commits nothing. Error: a store's, or does_not_fit.
-offload::Status repack(const CutStore& source, const CutStore& target, offload::Dtype dtype);
+// Both layouts are of one model (CHECK). Takes the memory of the largest part of each for as long
+// as it runs, at most ram_bytes; nothing else is in flight. Commits nothing. Error: a store's, or
+// does_not_fit.
+offload::Status repack(const CutStore& source, const CutStore& target, offload::Dtype dtype,
+                       uint64_t ram_bytes);
 
 }  // namespace headrace::engine

@@ -33,6 +33,24 @@ nvme::IoEngine io_engine_of(IoEngine engine) {
     CHECK(false);
 }
 
+// What else lies on these paths: a run whose output_dir was renamed, or mistyped, is among it.
+std::string other_stores(const std::vector<std::string>& paths) {
+    std::vector<std::string> others;
+    for (const std::string& path : paths) {
+        const auto stores = nvme::list_stores(path);
+        if (!stores) continue;
+        for (const nvme::ListedStore& store : *stores) {
+            if (!store.attempts) continue;
+            others.push_back(fmt::format("'{}' (step {})", store.run_name, *store.attempts));
+        }
+    }
+    if (others.empty()) return "";
+    return fmt::format(
+        "; there is {}: a store is named after the place of its output_dir, so one that was moved "
+        "or renamed must go back to be resumed",
+        fmt::join(others, ", "));
+}
+
 std::vector<PlaceSpec> durable_of(std::vector<PlaceSpec> places) {
     std::erase_if(places, [](const PlaceSpec& place) { return place.copy_count != 2; });
     return places;
@@ -51,7 +69,24 @@ nvme::StoreOptions store_options(const RunStoreOptions& options) {
         store.write_bytes_per_s_max = *limit;
     }
     store.on_stuck = options.on_stuck;
+    store.stuck_after = options.drives.stuck_after.value_or(store.stuck_after);
+    store.operations = options.drives.operations;
     return store;
+}
+
+// The budget holds for the two together.
+Status check_room_for_both(const RunStoreOptions& options) {
+    const uint64_t before_bytes = options.saved->store.size_bytes;
+    const uint64_t after_bytes = options.placement.needs.nvme_bytes;
+    const uint64_t budget_bytes = options.placement.budgets.nvme_bytes;
+    if (before_bytes <= budget_bytes && after_bytes <= budget_bytes - before_bytes) return {};
+    return Error{
+        ErrorCode::does_not_fit,
+        fmt::format("repacking holds the run twice for a while, {} and {}, and "
+                    "nvme_budget is {}",
+                    offload::format_bytes(before_bytes), offload::format_bytes(after_bytes),
+                    offload::format_bytes(budget_bytes)),
+        "raise nvme_budget for this start, or keep part_bytes as it was"};
 }
 
 // The saved run, cut as this start wants its parts, in a successor that then takes its place.
@@ -60,6 +95,7 @@ Status repack_saved(const RunStoreOptions& options) {
     const auto layout =
         layout_of(options.model, config.dtype, options.saved->saved.identity.part_bytes);
     if (!layout) return layout.error();
+    if (Status fits = check_room_for_both(options); !fits) return fits;
     nvme::StoreOptions before = store_options(options);
     before.places = options.saved->store.places;
     before.buffers.clear();
@@ -75,7 +111,8 @@ Status repack_saved(const RunStoreOptions& options) {
         if (!target) return target.error();
         Status status = repack(
             {.store = source->get(), .layout = &*layout},
-            {.store = target->get(), .layout = &options.placement.workload.layout}, config.dtype);
+            {.store = target->get(), .layout = &options.placement.workload.layout}, config.dtype,
+            options.placement.budgets.ram_bytes);  // of the engine's own nothing is touched yet
         if (!status) return status;
         status =
             commit_and_wait(**target, record_of(options.identity, options.saved->saved.progress));
@@ -87,7 +124,10 @@ Status repack_saved(const RunStoreOptions& options) {
 }  // namespace
 
 std::string store_name_of(const RunConfig& config) {
+    std::error_code ignored;  // then links in it stay as they are
     std::filesystem::path folder = std::filesystem::absolute(config.output_dir).lexically_normal();
+    const std::filesystem::path real = std::filesystem::weakly_canonical(folder, ignored);
+    if (!ignored) folder = real;
     if (!folder.has_filename()) folder = folder.parent_path();  // "runs/a/" is "runs/a"
     std::string name = folder.filename().string().substr(0, name_length_max);
     std::ranges::replace_if(
@@ -101,6 +141,12 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
     if (paths.empty()) return std::optional<SavedRun>{};
     const std::string name = store_name_of(config);
     Result<std::optional<nvme::StoreFacts>> facts = nvme::look_at_store(paths, name);
+    if (!facts && config.overwrite_output_dir) {
+        return wrap(facts.error(),
+                    fmt::format("cannot throw away the store '{}', as overwrite_output_dir asks "
+                                "(headrace store remove can)",
+                                name));
+    }
     if (!facts) return facts.error();
     const bool has_commit = facts->has_value() && (*facts)->newest.has_value();
     if (config.resume_from_checkpoint) {
@@ -110,8 +156,8 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
                 fmt::format("there is no run to resume in {}", config.output_dir),
                 fmt::format("no store '{}' with a commit on {}: a run that is finished has "
                             "none; leave resume_from_checkpoint out, or name the run's own "
-                            "output_dir and nvme_paths",
-                            name, fmt::join(paths, ", "))};
+                            "output_dir and nvme_paths{}",
+                            name, fmt::join(paths, ", "), other_stores(paths))};
         }
         Result<Saved> saved = read_record((*facts)->newest->record);
         if (!saved) return saved.error();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/train/drive_hooks.h"
 #include "engine/train/identity.h"
 #include "engine/train/placement.h"
 #include "nvme/nvme_store.h"
@@ -37,7 +38,8 @@ struct RunStoreOptions {
     const Identity& identity;         // of this start
     const SavedRun* saved = nullptr;  // null: an empty store
     std::vector<offload::PlaceSpec> places;
-    std::span<std::byte> buffers;                      // all I/O memory of the engine
+    std::span<std::byte> buffers;  // all I/O memory of the engine
+    DriveHooks drives{};
     std::function<void(const std::string&)> note;      // one line
     std::function<void(const std::string&)> on_stuck;  // engine/train/train.h, stuck
 };

@@ -79,6 +79,17 @@ class Training {
     }
 
     Status run() {
+        Status status = prepare();
+        if (status) status = turn_steps();
+        if (status) status = export_model();
+        if (status) status = finish();
+        if (!status) say_what_is_kept();
+        return status;
+    }
+
+  private:
+    // All that comes before the first step.
+    Status prepare() {
         start_torch(compute_threads_);
         warm_up_torch();
         baseline_ = read_resident_memory();
@@ -99,13 +110,9 @@ class Training {
         if (Status status = load(*checkpoint); !status) return status;
         if (Status status = stop_if_asked("before the first step"); !status) return status;
         if (Status status = reporter_.begin(); !status) return status;
-        if (Status status = open_metrics(); !status) return status;
-        if (Status status = turn_steps(); !status) return keep(status);
-        if (Status status = export_model(); !status) return status;
-        return finish();
+        return open_metrics();
     }
 
-  private:
     // The largest micro-batches: of training and, where there is one, of evaluation.
     std::vector<MicroBatchShape> largest_shapes() {
         std::vector<MicroBatchShape> shapes = {batches_.max_micro_batch_shape()};
@@ -122,6 +129,7 @@ class Training {
         Result<std::optional<SavedRun>> saved = find_saved_run(config_);
         if (!saved) return saved.error();
         saved_ = std::move(*saved);
+        has_resume_point_ = saved_.has_value();
         return {};
     }
 
@@ -136,13 +144,20 @@ class Training {
         for (const std::string& change : recipe_changes(saved_->saved.identity, identity_)) {
             reporter_.warn("resuming with another recipe: " + change);
         }
-        return {};
+        return check_not_beyond_the_end();
+    }
+
+    Status check_not_beyond_the_end() const {
+        const int64_t done = saved_->saved.progress.attempts;
+        if (done <= batches_.step_count()) return {};
+        return Error{ErrorCode::usage,
+                     fmt::format("the run in {} has done {} steps, and this start asks for {}",
+                                 config_.output_dir, done, batches_.step_count()),
+                     fmt::format("max_steps={} exports what is there, more goes on with it", done)};
     }
 
     Status load(const Checkpoint& checkpoint) {
-        if (!saved_) return engine_->load(checkpoint);
-        has_resume_point_ = true;
-        return engine_->resume(saved_->saved.progress);
+        return saved_ ? engine_->resume(saved_->saved.progress) : engine_->load(checkpoint);
     }
 
     Status open_metrics() {
@@ -155,11 +170,10 @@ class Training {
     }
 
     // A run that ends before its end, for whatever reason, says what is left of it.
-    Status keep(const Status& ended) const {
-        if (!has_resume_point_ || engine_->store() == nullptr) return ended;
+    void say_what_is_kept() const {
+        if (!has_resume_point_ || !engine_ || engine_->store() == nullptr) return;
         reporter_.note(
             "what was committed is kept: resume_from_checkpoint=true goes on from there");
-        return ended;
     }
 
     // --- placement and engine ------------------------------------------------------------------
@@ -248,6 +262,7 @@ class Training {
                                      .saved = saved_ ? &*saved_ : nullptr,
                                      .places = std::move(places),
                                      .buffers = buffers,
+                                     .drives = inputs_.drives,
                                      .note = reporter_.note,
                                      .on_stuck = reporter_.stuck});
         if (!store) return store.error();
@@ -287,12 +302,13 @@ class Training {
             if (Status status = train_to(end); !status) return status;
             done = engine_->progress().attempts;
             has_resume_point_ |= commit_at_ == offload::CommitAt::every_step;
-            if (saves && (done < end || done == total || done % save_stride == 0)) {
+            const bool is_stopping = done < total && wants_stop();  // and stays so
+            if (saves && (is_stopping || done == total || done % save_stride == 0)) {
                 if (Status status = save(); !status) return status;
             }
-            if (done < total) {
+            if (is_stopping) {
                 if (Status status = stop_if_asked(after_step(done)); !status) return status;
-                if (Status status = stop_at_write_limit(done); !status) return status;
+                return stop_at_write_limit(done);
             }
             CHECK_EQ(done, end);
             if (done % eval_stride != 0 && done != total) continue;
@@ -308,8 +324,10 @@ class Training {
              .micro_batch_count_of =
                  [this](int64_t step) { return batches_.micro_batch_count_of(step); },
              .on_step = [this](const StepOutcome& outcome) { return report(outcome); },
-             .wants_stop = [this] { return reporter_.stop_signal() != 0 || is_at_write_limit(); }});
+             .wants_stop = [this] { return wants_stop(); }});
     }
+
+    bool wants_stop() const { return reporter_.stop_signal() != 0 || is_at_write_limit(); }
 
     Status save() {
         if (Status status = engine_->commit(); !status) return status;
@@ -329,7 +347,7 @@ class Training {
     }
 
     Status stop_at_write_limit(int64_t done) const {
-        if (!is_at_write_limit()) return {};
+        CHECK(is_at_write_limit());
         return Error{ErrorCode::failed,
                      fmt::format("stopped {}: {} are written of the {} that nvme_write_limit "
                                  "allows, and a step writes {}",

@@ -12,6 +12,7 @@
 #include "engine/config/load_config.h"
 #include "engine/data/dataset.h"
 #include "engine/models/llama.h"
+#include "engine/train/drive_hooks.h"
 #include "engine/train/metrics.h"
 #include "offload/result.h"
 
@@ -23,6 +24,7 @@ struct TrainInputs {
     const LlamaConfig& model;
     const Dataset& train_data;
     const Dataset* eval_data = nullptr;  // null: no evaluation
+    DriveHooks drives{};
 };
 
 // Facts as they come, for whoever prints them; the same go to output_dir/metrics.jsonl. All are

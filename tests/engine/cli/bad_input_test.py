@@ -254,7 +254,8 @@ class BadInputTest(unittest.TestCase):
         self.assertFalse((self.out / "model").exists())
         rows = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
         self.assertTrue(rows[-1]["skipped"])
-        self.assertEqual(list(self.nvme.iterdir()), [])
+        self.assertIn("resume_from_checkpoint=true", outcome.out)
+        self.assertEqual(len(list(self.nvme.iterdir())), 1)
         self.refused(BAD_DATA, [self.out / "model", "train"], "export", self.out,
                      self.folder / "exported")
         self.assertFalse((self.folder / "exported").exists())

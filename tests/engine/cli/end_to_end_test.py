@@ -219,15 +219,16 @@ class EndToEndTest(unittest.TestCase):
     def test_ctrl_c_ends_after_the_step_and_can_be_resumed(self):
         job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme, *SMALL,
                "lr_scheduler_type=constant", "warmup_ratio=0")
-        out = f"output_dir={self.folder / 'out'}"
         for number in (signal.SIGINT, signal.SIGTERM):
-            running = self.started(*job, out, "max_steps=1000000", "overwrite_output_dir=true")
+            folder = self.folder / f"out{int(number)}"
+            out = f"output_dir={folder}"
+            running = self.started(*job, out, "max_steps=1000000")
             tiny.wait_for_step(running, 2)
             ended = tiny.end(running, number)
             self.assertEqual(ended.code, 128 + number, ended)
             self.assertIn(f"stopped by signal {int(number)} after step", ended.err)
-            self.assertFalse((self.folder / "out" / "model").exists())
-            rows = (self.folder / "out" / "metrics.jsonl").read_text().splitlines()
+            self.assertFalse((folder / "model").exists())
+            rows = (folder / "metrics.jsonl").read_text().splitlines()
             last = json.loads(rows[-1])["step"]
             self.assertEqual(len(rows), last)
             self.assertIn(f"after step {last} of", ended.err)

@@ -18,6 +18,8 @@ using offload::Dtype;
 using offload::Layout;
 using offload::MemoryStore;
 
+constexpr uint64_t plenty = offload::gib;
+
 Layout layout_of_blocks(uint64_t part_blocks) {
     const auto tensor = [](const char* name, int64_t blocks) {
         return offload::TensorSpec{
@@ -90,7 +92,8 @@ TEST(Repack, EveryElementComesToItsNewPlace) {
                     ASSERT_TRUE(
                         transfer_and_wait(source, Direction::write, place, filled.places[place]));
                 }
-                ASSERT_TRUE(repack({&source, &source_layout}, {&target, &target_layout}, dtype));
+                ASSERT_TRUE(
+                    repack({&source, &source_layout}, {&target, &target_layout}, dtype, plenty));
                 const Filled expected = bytes_of_cut(target_layout, dtype);
                 for (uint32_t place = 0; place < expected.places.size(); ++place) {
                     std::vector<std::byte> found(expected.places[place].size());
@@ -108,7 +111,23 @@ TEST(Repack, AFailingStoreIsHeard) {
     MemoryStore below(places_of(layout, Dtype::bf16));
     MemoryStore target(places_of(layout, Dtype::bf16));
     offload::FaultyStore source(below, {.failing_transfer = 3});
-    EXPECT_FALSE(repack({&source, &layout}, {&target, &layout}, Dtype::bf16).ok());
+    EXPECT_FALSE(repack({&source, &layout}, {&target, &layout}, Dtype::bf16, plenty).ok());
+}
+
+// The largest parts of both cuts, 5 blocks of 12 bytes an element each (bf16), and one page short.
+TEST(Repack, StaysInsideTheBudgetOrSaysHowMuchItWants) {
+    const Layout layout = layout_of_blocks(5);
+    MemoryStore source(places_of(layout, Dtype::bf16));
+    MemoryStore target(places_of(layout, Dtype::bf16));
+    const uint64_t needed = 2 * 12 * 5 * offload::block_elements;
+    const auto repack_in = [&](uint64_t ram_bytes) {
+        return repack({&source, &layout}, {&target, &layout}, Dtype::bf16, ram_bytes);
+    };
+    EXPECT_TRUE(repack_in(needed).ok());
+    const offload::Status refused = repack_in(needed - offload::page_bytes);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, offload::ErrorCode::does_not_fit);
+    EXPECT_NE(refused.error().text().find("raise ram_budget"), std::string::npos);
 }
 
 }  // namespace
