@@ -66,6 +66,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .model = inputs->model,
          .train_data = inputs->train_data,
          .eval_data = inputs->eval_data ? &*inputs->eval_data : nullptr,
+         .drive_cache = context.environment.drive_cache,
          .drives = context.hooks.drives},
         {.note = [&](const std::string& line) { terminal.say(line); },
          .warn = [&](const std::string& line) { terminal.warn(line); },

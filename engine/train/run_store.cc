@@ -5,11 +5,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "engine/train/repack.h"
+#include "nvme/file_system.h"
 #include "nvme/promotion.h"
+#include "nvme/striping.h"
 
 namespace headrace::engine {
 
@@ -89,6 +93,27 @@ Status check_room_for_both(const RunStoreOptions& options) {
         "raise nvme_budget for this start, or keep part_bytes as it was"};
 }
 
+// How many blocks of a cycle go to each path: as their drives last. Nothing is measured where all
+// paths share one drive, or a drive cannot be told: the blocks then go round evenly.
+Result<std::vector<uint32_t>> weights_of_paths(const RunStoreOptions& options) {
+    const std::vector<std::string>& paths = options.config.offload.nvme_paths;
+    std::vector<uint32_t> even(paths.size(), 1);
+    std::set<std::set<std::string>> drives;
+    for (const std::string& path : paths) drives.insert(nvme::drives_of(path));
+    nvme::ProbeOptions probe{.paths = paths,
+                             .run_name = "measure." + store_name_of(options.config),
+                             .engine = io_engine_of(options.config.offload.advanced.io_engine),
+                             .pool = options.buffers};
+    if (drives.size() < 2 || drives.contains({})) return even;
+    if (options.buffers.size() < nvme::DriveProbe::pool_bytes_min(probe)) return even;
+    auto striping = nvme::find_striping({.probe = std::move(probe),
+                                         .cache_file = options.drive_cache,
+                                         .now_unix_s = static_cast<int64_t>(std::time(nullptr))});
+    if (!striping) return striping.error();
+    for (const std::string& note : striping->notes) options.note(note);
+    return std::move(striping->weights);
+}
+
 // The saved run, cut as this start wants its parts, in a successor that then takes its place.
 Status repack_saved(const RunStoreOptions& options) {
     const RunConfig& config = options.config;
@@ -104,6 +129,7 @@ Status repack_saved(const RunStoreOptions& options) {
     after.opening = nvme::Opening::successor;
     after.predecessor = {.uuid = options.saved->store.uuid,
                          .paths = options.saved->store.known_paths};
+    nvme::Uuid successor = {};
     {
         auto source = nvme::open_store(std::move(before));
         if (!source) return source.error();
@@ -117,8 +143,9 @@ Status repack_saved(const RunStoreOptions& options) {
         status =
             commit_and_wait(**target, record_of(options.identity, options.saved->saved.progress));
         if (!status) return status;
+        successor = (*target)->uuid();
     }
-    return nvme::promote_store(config.offload.nvme_paths, store_name_of(config));
+    return nvme::promote_store(config.offload.nvme_paths, store_name_of(config), successor);
 }
 
 }  // namespace
@@ -193,7 +220,13 @@ Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options)
                         offload::format_bytes(options.placement.part_bytes)));
         if (Status status = repack_saved(options); !status) return failed(status.error());
     }
-    auto store = nvme::open_store(store_options(options));
+    nvme::StoreOptions opening = store_options(options);
+    if (options.saved == nullptr) {
+        Result<std::vector<uint32_t>> weights = weights_of_paths(options);
+        if (!weights) return failed(weights.error());
+        opening.weights = std::move(*weights);
+    }
+    auto store = nvme::open_store(std::move(opening));
     if (!store) return failed(store.error());
     return store;
 }

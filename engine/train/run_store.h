@@ -37,6 +37,7 @@ struct RunStoreOptions {
     const LlamaConfig& model;
     const Identity& identity;         // of this start
     const SavedRun* saved = nullptr;  // null: an empty store
+    std::string drive_cache;          // nvme/drive_cache.h; empty: none
     std::vector<offload::PlaceSpec> places;
     std::span<std::byte> buffers;  // all I/O memory of the engine
     DriveHooks drives{};

@@ -260,6 +260,7 @@ class Training {
                                      .model = inputs_.model,
                                      .identity = identity_,
                                      .saved = saved_ ? &*saved_ : nullptr,
+                                     .drive_cache = inputs_.drive_cache,
                                      .places = std::move(places),
                                      .buffers = buffers,
                                      .drives = inputs_.drives,

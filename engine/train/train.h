@@ -24,6 +24,7 @@ struct TrainInputs {
     const LlamaConfig& model;
     const Dataset& train_data;
     const Dataset* eval_data = nullptr;  // null: no evaluation
+    std::string drive_cache = {};        // what is known of drives: nvme/drive_cache.h; empty: none
     DriveHooks drives{};
 };
 
