@@ -49,6 +49,8 @@ MATRIX = {
                    "optimizer={ram: 40%, nvme: 60%}", *ROOMY]),
     "all scratch on nvme": (1, ["stash_tier=nvme", "accumulator_tier=nvme", "activations=nvme",
                                 "micro_batches_per_pass=1"]),
+    "committed, in memory": (3, ["parameters=gpu", "optimizer=ram", "commit=every_step", *ROOMY]),
+    "saves": (1, ["commit=at_saves", "save_steps=1"]),
     "no clipping": (1, ["max_grad_norm=0"]),
 }
 DIFFERENT = "no clipping"

@@ -4,7 +4,7 @@
 usage: measure_resume.py HEADRACE [--rounds N] [--steps N] [--drive FOLDER] [--json]
 
 Everything on NVMe, the batches of scripts/check_bits.py. Each round, one after the other:
-  whole    a run of N steps that commits every step, and the same in memory without commits
+  whole    a run of N steps that commits every step, the same without commits, and one in memory
   start    from the start of the program to the end of its first step
   resume   kill -9 after two steps; from the start of the program to the end of the first step after
 Prints medians over the rounds, the bytes that a step wrote beside those that were foretold from the
@@ -27,7 +27,7 @@ MODEL = "models/smollm2-135m-instruct"  # scripts/prepare_model.py
 DATA = "data/devil/train.jsonl"  # scripts/prepare_devil.py
 BATCH = ["per_device_train_batch_size=1", "gradient_accumulation_steps=3", "max_length=128",
          "learning_rate=2e-4", "warmup_ratio=0", "max_grad_norm=0.5", "optimizer_states=fp32"]
-ON_NVME = ["gpu_budget=768MiB", "ram_budget=256MiB", "commit=every_step"]
+ON_NVME = ["gpu_budget=768MiB", "ram_budget=256MiB"]
 RESIDENT = ["gpu_budget=4GiB", "ram_budget=4GiB", "parameters=gpu", "optimizer=ram"]
 
 
@@ -72,10 +72,13 @@ def step_ms(records):
 def measure(headrace, folder, steps):
     figures = {}
     committed = Run(headrace, folder, *ON_NVME, f"max_steps={steps}").finish()
+    uncommitted = Run(headrace, folder, *ON_NVME, "commit=at_saves", f"max_steps={steps}").finish()
     resident = Run(headrace, folder, *RESIDENT, f"max_steps={steps}").finish()
     end = committed[-1]
     figures["step_ms_committed"] = step_ms(committed)
+    figures["step_ms_uncommitted"] = step_ms(uncommitted)
     figures["step_ms_resident"] = step_ms(resident)
+    figures["of_uncommitted"] = figures["step_ms_uncommitted"] / figures["step_ms_committed"]
     figures["of_resident"] = figures["step_ms_resident"] / figures["step_ms_committed"]
     figures["sync_p50_ms"] = end["nvme0_sync_p50_ms"]
     figures["sync_p99_ms"] = end["nvme0_sync_p99_ms"]
