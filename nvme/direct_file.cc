@@ -148,14 +148,22 @@ Result<uint64_t> DirectFile::size_bytes() const {
     return static_cast<uint64_t>(facts.st_size);
 }
 
+Status DirectFile::make_empty() {
+    const int outcome = truncate_file(operations_, descriptor_, 0);
+    if (outcome < 0) return io_error("cannot empty " + path_, path_, -outcome);
+    allocated_bytes_ = 0;
+    return flush();
+}
+
 Result<bool> DirectFile::allocate(uint64_t size_bytes) {
     CHECK_GT(size_bytes, 0u);
     const std::string attempted = fmt::format("cannot reserve {} ({} bytes) for {}",
                                               offload::format_bytes(size_bytes), size_bytes, path_);
     const Result<uint64_t> before = this->size_bytes();
     if (!before) return before.error();
-    if (*before > size_bytes && ftruncate(descriptor_, static_cast<off_t>(size_bytes)) != 0) {
-        return io_error(attempted, path_, errno);
+    if (*before > size_bytes) {
+        const int cut = truncate_file(operations_, descriptor_, size_bytes);
+        if (cut < 0) return io_error(attempted, path_, -cut);
     }
     int outcome = -EINTR;
     for (int retry = 0; outcome == -EINTR && retry < retries_in_a_row_max; retry++) {
@@ -163,8 +171,9 @@ Result<bool> DirectFile::allocate(uint64_t size_bytes) {
     }
     const bool is_reserved = outcome != -EOPNOTSUPP && outcome != -ENOSYS;
     if (is_reserved && outcome < 0) return io_error(attempted, path_, -outcome);
-    if (!is_reserved && ftruncate(descriptor_, static_cast<off_t>(size_bytes)) != 0) {
-        return io_error(attempted, path_, errno);
+    if (!is_reserved) {
+        const int made = truncate_file(operations_, descriptor_, size_bytes);
+        if (made < 0) return io_error(attempted, path_, -made);
     }
     allocated_bytes_ = size_bytes;
     const Result<uint64_t> after = this->size_bytes();

@@ -51,6 +51,9 @@ class DirectFile {
 
     offload::Result<uint64_t> size_bytes() const;
 
+    // Nothing is left in it, durably.
+    offload::Status make_empty();
+
     // Makes the file exactly size_bytes long with its space reserved; longer ones are cut. Returns
     // whether the space is reserved: false on file systems that have no fallocate.
     offload::Result<bool> allocate(uint64_t size_bytes);

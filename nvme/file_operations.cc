@@ -1,9 +1,11 @@
 #include "nvme/file_operations.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 #include "offload/check.h"
 
@@ -33,6 +35,11 @@ int allocate_file(const FileOperations& operations, int descriptor, uint64_t siz
     return fallocate(descriptor, 0, 0, static_cast<off_t>(size_bytes)) < 0 ? -errno : 0;
 }
 
+int truncate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes) {
+    if (operations.truncate) return operations.truncate(descriptor, size_bytes);
+    return ftruncate(descriptor, static_cast<off_t>(size_bytes)) < 0 ? -errno : 0;
+}
+
 int sync_data(const FileOperations& operations, int descriptor) {
     if (operations.sync_data) return operations.sync_data(descriptor);
     return fdatasync(descriptor) < 0 ? -errno : 0;
@@ -46,6 +53,36 @@ int sync_range(const FileOperations& operations, int descriptor, uint64_t offset
     const int outcome = sync_file_range(descriptor, static_cast<off_t>(offset_bytes),
                                         static_cast<off_t>(size_bytes), whole);
     return outcome < 0 ? -errno : 0;
+}
+
+int make_folder(const FileOperations& operations, const std::string& folder) {
+    if (operations.make_folder) return operations.make_folder(folder);
+    return mkdir(folder.c_str(), 0700) < 0 ? -errno : 0;
+}
+
+int remove_file(const FileOperations& operations, const std::string& file) {
+    if (operations.remove_file) return operations.remove_file(file);
+    return unlink(file.c_str()) < 0 ? -errno : 0;
+}
+
+int remove_folder(const FileOperations& operations, const std::string& folder) {
+    if (operations.remove_folder) return operations.remove_folder(folder);
+    return rmdir(folder.c_str()) < 0 ? -errno : 0;
+}
+
+int rename_entry(const FileOperations& operations, const std::string& source,
+                 const std::string& target) {
+    if (operations.rename) return operations.rename(source, target);
+    return std::rename(source.c_str(), target.c_str()) < 0 ? -errno : 0;
+}
+
+int sync_entries(const FileOperations& operations, const std::string& folder) {
+    if (operations.sync_folder) return operations.sync_folder(folder);
+    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return -errno;
+    const int outcome = fsync(descriptor) == 0 || errno == EINVAL ? 0 : -errno;
+    close(descriptor);
+    return outcome;
 }
 
 int64_t execute(const FileOperations& operations, const Request& request) {

@@ -42,19 +42,35 @@ struct Fault {
 struct FileOperations {
     std::function<int(const std::string& path, int flags, mode_t mode)> open;
     std::function<int(int descriptor, uint64_t size_bytes)> allocate;
+    std::function<int(int descriptor, uint64_t size_bytes)> truncate;
     std::function<int(int descriptor)> sync_data;
     std::function<int(int descriptor, uint64_t offset_bytes, uint64_t size_bytes)> sync_range;
     std::function<std::optional<Fault>(const Request&)> before_request;
     std::function<int()> before_submit;  // < 0: the submission of the ring fails with it
+    std::function<int(const std::string& folder)> make_folder;
+    std::function<int(const std::string& file)> remove_file;
+    std::function<int(const std::string& folder)> remove_folder;
+    std::function<int(const std::string& source, const std::string& target)> rename;
+    std::function<int(const std::string& folder)> sync_folder;
 };
 
 // The call, or what stands in for it.
 int open_file(const FileOperations& operations, const std::string& path, int flags, mode_t mode);
 int allocate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes);
+int truncate_file(const FileOperations& operations, int descriptor, uint64_t size_bytes);
 int sync_data(const FileOperations& operations, int descriptor);
 // Writes the pages of a range back and waits for it.
 int sync_range(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
                uint64_t size_bytes);
+
+// Entries of folders: mkdir (mode 0700), unlink, rmdir, rename, fsync of a folder, where a file
+// system that cannot do it counts as one that need not.
+int make_folder(const FileOperations& operations, const std::string& folder);
+int remove_file(const FileOperations& operations, const std::string& file);
+int remove_folder(const FileOperations& operations, const std::string& folder);
+int rename_entry(const FileOperations& operations, const std::string& source,
+                 const std::string& target);
+int sync_entries(const FileOperations& operations, const std::string& folder);
 
 // pread or pwrite, once: the count, which may be short, or a negative errno.
 int64_t execute(const FileOperations& operations, const Request& request);

@@ -165,6 +165,26 @@ const char* find_superblock_fault(const Superblock& head) {
     return nullptr;
 }
 
+bool is_zeros(std::span<const std::byte> bytes) {
+    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+// A superblock is written once, over zeros, and drives write whole sectors. Three of its sectors
+// are never zeros: the first, the name's and the hash's. One that lacks any of them, and holds
+// nothing that a superblock does not, was torn in the making: there was no commit yet.
+bool is_unfinished(std::span<const std::byte, 4096> page) {
+    constexpr size_t sector_bytes = 512;
+    static_assert(offsetof(Superblock, run_name) == sector_bytes);
+    const auto sector = [&](size_t i) {
+        return std::span<const std::byte>(page).subspan(i * sector_bytes, sector_bytes);
+    };
+    const bool is_headless = is_zeros(sector(0));
+    if (!is_headless && !is_zeros(sector(1)) && !is_zeros(sector(7))) return false;
+    const auto head = struct_of<Superblock>(page);
+    if (!is_headless && (head.magic != store_magic || head.version != format_version)) return false;
+    return is_zeros(std::as_bytes(std::span(head.reserved_1)));
+}
+
 // The places themselves: sizes, names, and that they lie where the striping rule puts them.
 const char* find_place_fault(const MapImage& map) {
     const Superblock& head = map.superblock;
@@ -256,9 +276,7 @@ offload::Status check_path_table(const std::vector<std::string>& paths) {
 }
 
 FirstPage classify(std::span<const std::byte, 4096> page) {
-    if (std::ranges::all_of(page, [](std::byte byte) { return byte == std::byte{0}; })) {
-        return FirstPage::zeros;
-    }
+    if (is_unfinished(page)) return FirstPage::unfinished;
     const auto head = struct_of<Superblock>(page);
     if (head.magic != store_magic) return FirstPage::foreign;
     if (head.version > format_version) return FirstPage::newer;

@@ -156,8 +156,9 @@ uint64_t map_bytes_of(const std::vector<offload::PlaceSpec>& durable_places);
 // Whether paths fit their table: a usage Error if they are too long.
 offload::Status check_path_table(const std::vector<std::string>& paths);
 
-// What the first page of a map file can be.
-enum class FirstPage : uint8_t { zeros, store, older, newer, foreign };
+// What the first page of a map file can be. unfinished: zeros, or a superblock of which a crash
+// kept some of the sectors.
+enum class FirstPage : uint8_t { unfinished, store, older, newer, foreign };
 FirstPage classify(std::span<const std::byte, 4096> page);
 
 // The superblock of a page that classified as `store` (CHECK).

@@ -45,6 +45,12 @@ bool overlaps(const Range& range, const std::vector<std::span<std::byte>>& buffe
     });
 }
 
+uint64_t bytes_of(const std::vector<std::span<std::byte>>& buffers) {
+    uint64_t size_bytes = 0;
+    for (const std::span<std::byte> buffer : buffers) size_bytes += buffer.size();
+    return size_bytes;
+}
+
 }  // namespace
 
 HugePageShare huge_page_share(const std::string& smaps,
@@ -75,9 +81,7 @@ HugePageShare huge_page_share(const std::string& smaps,
 
 std::string huge_page_note(const std::string& smaps,
                            const std::vector<std::span<std::byte>>& buffers) {
-    uint64_t buffer_bytes = 0;
-    for (const std::span<std::byte> buffer : buffers) buffer_bytes += buffer.size();
-    if (buffer_bytes < noted_bytes_min) return "";
+    if (bytes_of(buffers) < noted_bytes_min) return "";
     const HugePageShare share = huge_page_share(smaps, buffers);
     if (share.resident_bytes < noted_bytes_min) return "";  // not touched yet: nothing is known
     if (2 * share.huge_bytes >= share.resident_bytes) return "";
@@ -89,6 +93,7 @@ std::string huge_page_note(const std::string& smaps,
 }
 
 std::string huge_page_note(const std::vector<std::span<std::byte>>& buffers) {
+    if (bytes_of(buffers) < noted_bytes_min) return "";  // smaps takes milliseconds
     std::ifstream stream("/proc/self/smaps");
     return huge_page_note({std::istreambuf_iterator<char>(stream), {}}, buffers);
 }

@@ -61,6 +61,7 @@ class Journal {
     Journal(const DirectFile& map, const Superblock& superblock);
     offload::Status read();
 
+    const Uuid& uuid() const { return superblock_.uuid; }
     const std::optional<Commit>& newest() const { return newest_; }
     const std::optional<Commit>& older() const { return older_; }
 

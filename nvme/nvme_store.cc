@@ -74,7 +74,7 @@ Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options) {
         }
     }
     if (options.opening != Opening::successor) {
-        Status status = finish_promotion(options.paths, options.run_name);
+        Status status = finish_promotion(options.paths, options.run_name, options.operations);
         if (!status) return status.error();
     }
     const bool is_resume = options.opening == Opening::resume;
@@ -422,6 +422,10 @@ void NvmeStore::seal(Done done) {
         }
         done(status);
     });
+}
+
+const Uuid& NvmeStore::uuid() const {
+    return journal_->uuid();
 }
 
 const std::string& NvmeStore::path_name(size_t path) const {

@@ -84,6 +84,7 @@ class NvmeStore final : public offload::Store {
     const std::vector<std::string>& notes() const { return notes_; }
     std::string_view engine_name() const { return rings_.empty() ? "threads" : "io_uring"; }
 
+    const Uuid& uuid() const;                         // of the store, on all its paths
     const std::string& path_name(size_t path) const;  // as the user gave it
     uint64_t bytes_on(size_t path) const;             // reserved for places there
     bool is_buffered(size_t path) const;              // not O_DIRECT

@@ -30,7 +30,7 @@ namespace {
 struct Promotion {
     std::vector<std::string> paths;
     std::string run_name;
-    std::function<void()> before_step;
+    FileOperations operations;
 };
 
 bool exists(const std::string& folder) {
@@ -60,7 +60,7 @@ Result<std::vector<Piece>> hold_pieces(const Promotion& promotion) {
         if (!exists(run_folder_of(path, name.run_name, name.role))) continue;
         // A folder that was cut short has its files made, so that they can be held and removed.
         Result<std::unique_ptr<RunFolder>> folder =
-            open_run_folder(name, Existence::may_be_made, {});
+            open_run_folder(name, Existence::may_be_made, promotion.operations);
         if (!folder) return folder.error();
         Piece piece{.folder = std::move(*folder), .map = {}};
         if (Status status = piece.folder->map.flush(); !status) return status.error();
@@ -74,6 +74,19 @@ Result<std::vector<Piece>> hold_pieces(const Promotion& promotion) {
     return pieces;
 }
 
+// Whether path 0 of the successor, which is not named, still lies where it was made, and has no
+// commit: a move to other paths that ended before its switch is no obstacle to the old ones.
+bool is_known_empty(const Promotion& promotion, const MapImage& piece, const std::string& first) {
+    const std::string folder = run_folder_of(first, promotion.run_name, Role::successor);
+    if (is_held(folder) || !exists(folder)) return false;
+    const Result<std::optional<MapImage>> map = look_at_map(folder);
+    if (!map || !map->has_value()) return false;
+    const Superblock& head = (*map)->superblock;
+    if (head.uuid != piece.superblock.uuid || head.path_index != 0) return false;
+    const Result<KeptCommits> commits = look_at_commits(folder, **map);
+    return commits.ok() && !commits->newest;
+}
+
 // Whether path 0 of the successor has a commit.
 Result<bool> is_committed(const Promotion& promotion, const std::vector<Piece>& pieces) {
     CHECK(!pieces.empty());
@@ -85,17 +98,20 @@ Result<bool> is_committed(const Promotion& promotion, const std::vector<Piece>& 
     }
     for (const Piece& piece : pieces) {
         if (!piece.map) continue;
-        return refused(promotion, fmt::format("its first path, {} when it was made, is not named",
-                                              paths_of(*piece.map)[0]));
+        const std::vector<std::string> names = paths_of(*piece.map);
+        if (is_known_empty(promotion, *piece.map, names[0])) continue;
+        return refused(promotion, fmt::format("its first path, {} when it was made, is not named: "
+                                              "name its own paths, {}",
+                                              names[0], fmt::join(names, ", ")));
     }
     return false;
 }
 
 Status take_away(const Promotion& promotion, const std::vector<Piece>& pieces) {
     for (const Piece& piece : pieces) {
-        if (promotion.before_step) promotion.before_step();
         if (Status status = unlink_held(*piece.folder); !status) return status;
-        if (Status status = sync_folder(piece.folder->path); !status) return status;
+        Status status = sync_folder(piece.folder->path, promotion.operations);
+        if (!status) return status;
     }
     return {};
 }
@@ -145,11 +161,11 @@ Status remove_predecessor(const Promotion& promotion, const std::string& path,
         }
     }
     const Result<std::unique_ptr<RunFolder>> held =
-        open_run_folder({.path = path, .run_name = promotion.run_name}, Existence::may_be_made, {});
+        open_run_folder({.path = path, .run_name = promotion.run_name}, Existence::may_be_made,
+                        promotion.operations);
     if (!held) return held.error();
-    if (promotion.before_step) promotion.before_step();
     if (Status status = unlink_held(**held); !status) return status;
-    return sync_folder(path);
+    return sync_folder(path, promotion.operations);
 }
 
 Status take_place(const Promotion& promotion, const std::vector<Piece>& pieces) {
@@ -162,25 +178,38 @@ Status take_place(const Promotion& promotion, const std::vector<Piece>& pieces) 
     }
     for (const Piece& piece : pieces) {
         const std::string target = run_folder_of(piece.folder->path, promotion.run_name);
-        if (promotion.before_step) promotion.before_step();
-        if (rename(piece.folder->folder.c_str(), target.c_str()) != 0) {
+        const int outcome = rename_entry(promotion.operations, piece.folder->folder, target);
+        if (outcome < 0) {
             return io_error(fmt::format("cannot rename {} to {}", piece.folder->folder, target),
-                            piece.folder->path, errno);
+                            piece.folder->path, -outcome);
         }
-        if (Status status = sync_folder(piece.folder->path); !status) return status;
+        Status status = sync_folder(piece.folder->path, promotion.operations);
+        if (!status) return status;
     }
     return {};
+}
+
+// Whether every path has the run's name for a part of this store.
+bool is_at_its_place(const Promotion& promotion, const Uuid& uuid) {
+    return std::ranges::all_of(promotion.paths, [&](const std::string& path) {
+        const Result<std::optional<MapImage>> map =
+            look_at_map(run_folder_of(path, promotion.run_name));
+        return map.ok() && map->has_value() && (*map)->superblock.uuid == uuid;
+    });
 }
 
 }  // namespace
 
 Status promote_store(const std::vector<std::string>& paths, const std::string& run_name,
-                     const std::function<void()>& before_step) {
+                     const Uuid& uuid, const FileOperations& operations) {
     CHECK(!paths.empty());
-    const Promotion promotion{.paths = paths, .run_name = run_name, .before_step = before_step};
+    const Promotion promotion{.paths = paths, .run_name = run_name, .operations = operations};
     const Result<std::vector<Piece>> pieces = hold_pieces(promotion);
     if (!pieces) return pieces.error();
-    if (pieces->empty()) return refused(promotion, "there is none");
+    if (pieces->empty()) {
+        const bool is_promoted = is_at_its_place(promotion, uuid);
+        return is_promoted ? Status{} : Status(refused(promotion, "there is none"));
+    }
     const Result<bool> is_truth = is_committed(promotion, *pieces);
     if (!is_truth) return is_truth.error();
     if (!*is_truth) return refused(promotion, "it has no commit");
@@ -188,8 +217,9 @@ Status promote_store(const std::vector<std::string>& paths, const std::string& r
     return take_place(promotion, *pieces);
 }
 
-Status finish_promotion(const std::vector<std::string>& paths, const std::string& run_name) {
-    const Promotion promotion{.paths = paths, .run_name = run_name, .before_step = {}};
+Status finish_promotion(const std::vector<std::string>& paths, const std::string& run_name,
+                        const FileOperations& operations) {
+    const Promotion promotion{.paths = paths, .run_name = run_name, .operations = operations};
     bool is_there = false;
     for (const std::string& path : paths) {
         const std::string folder = run_folder_of(path, run_name, Role::successor);

@@ -5,25 +5,26 @@
 // the old store and the next open removes the successor; after it the next open ends the promotion.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "nvme/file_operations.h"
+#include "nvme/format.h"
 #include "offload/result.h"
 
 namespace headrace::nvme {
 
 // Removes the store that the successor succeeds, wherever that lies, and gives the successor its
-// name. `paths`: all of the successor's, in any order. Errors: there is no successor, it has no
-// commit, a folder is in use, a path of the successor is missing, the system's. After an Error the
-// next open or look goes on. before_step is called before every change: tests end the process
-// there.
+// name. `paths`: all of the successor's, in any order; `uuid`: the successor's own, so that one
+// that somebody else's look promoted a moment ago is known again. Errors: there is no successor, it
+// has no commit, a folder is in use, a path of the successor is missing, the system's. After an
+// Error the next open or look goes on.
 offload::Status promote_store(const std::vector<std::string>& paths, const std::string& run_name,
-                              const std::function<void()>& before_step = {});
+                              const Uuid& uuid, const FileOperations& operations = {});
 
 // Ends a promotion that was cut short, or takes a successor without a commit away. Does nothing
 // where there is no successor, and where somebody holds it. Called by open_store and look_at_store.
-offload::Status finish_promotion(const std::vector<std::string>& paths,
-                                 const std::string& run_name);
+offload::Status finish_promotion(const std::vector<std::string>& paths, const std::string& run_name,
+                                 const FileOperations& operations = {});
 
 }  // namespace headrace::nvme

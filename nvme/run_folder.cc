@@ -285,10 +285,10 @@ Result<std::unique_ptr<RunFolder>> open_run_folder(const FolderName& name, Exist
                                                    const FileOperations& operations) {
     const std::string& path = name.path;
     const std::string folder = run_folder_of(path, name.run_name, name.role);
-    const bool was_made = existence == Existence::may_be_made && mkdir(folder.c_str(), 0700) == 0;
-    if (existence == Existence::may_be_made && !was_made && errno != EEXIST) {
-        return io_error("cannot make " + folder, path, errno);
-    }
+    const int made =
+        existence == Existence::may_be_made ? make_folder(operations, folder) : -EEXIST;
+    if (made < 0 && made != -EEXIST) return io_error("cannot make " + folder, path, -made);
+    const bool was_made = made >= 0;
     struct stat facts {};
     if (lstat(folder.c_str(), &facts) != 0) return io_error("cannot stat " + folder, path, errno);
     if (!S_ISDIR(facts.st_mode)) {
@@ -302,18 +302,23 @@ Result<std::unique_ptr<RunFolder>> open_run_folder(const FolderName& name, Exist
                      "it has a file `data` and no `map`: no store made it; remove the folder or "
                      "choose another run name"};
     }
+    if (existence == Existence::must_exist && !(had_map && had_data)) {
+        return damaged(folder, fmt::format("it has no `{}`: its making was cut short, or somebody "
+                                           "removed it",
+                                           had_map ? "data" : "map"));
+    }
     Result<DirectFile> map =
         DirectFile::open(folder + "/map", existence, CachePolicy::buffered, operations);
     if (!map) {
-        if (was_made) rmdir(folder.c_str());
+        if (was_made) remove_folder(operations, folder);
         return map.error();
     }
     if (Status status = take_lock(*map, folder); !status) return status.error();
     Result<DirectFile> data = open_data(*map, folder, existence, operations);
     if (!data) {  // a refusal leaves nothing new behind
-        if (!had_data) unlink((folder + "/data").c_str());
-        if (!had_map) unlink((folder + "/map").c_str());
-        if (was_made) rmdir(folder.c_str());
+        if (!had_data) remove_file(operations, folder + "/data");
+        if (!had_map) remove_file(operations, folder + "/map");
+        if (was_made) remove_folder(operations, folder);
         return data.error();
     }
     return std::unique_ptr<RunFolder>(new RunFolder{.path = path,
@@ -331,9 +336,6 @@ Status lay_out(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
     if (Status status = reserve(folder, data_bytes, notes); !status) return status;
     if (Status status = folder.data.probe(Probe::write_and_read); !status) return status;
     note_cache(folder, notes);
-    if (ftruncate(folder.map.descriptor(), 0) != 0) {
-        return io_error("cannot empty " + folder.map.path(), folder.path, errno);
-    }
     const Result<bool> is_map_reserved = folder.map.allocate(map.superblock.map_bytes);
     if (!is_map_reserved) return is_map_reserved.error();
     Status status = folder.map.write_exact(path_table_offset, map.tables);
@@ -342,8 +344,8 @@ Status lay_out(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
     const auto head = std::as_bytes(std::span(&map.superblock, 1));
     if (status.ok()) status = folder.map.write_exact(0, head);
     if (status.ok()) status = folder.map.flush();
-    if (status.ok()) status = sync_folder(folder.folder);
-    if (status.ok()) status = sync_folder(folder.path);
+    if (status.ok()) status = sync_folder(folder.folder, folder.map.operations());
+    if (status.ok()) status = sync_folder(folder.path, folder.map.operations());
     return status;
 }
 
@@ -367,7 +369,7 @@ Result<std::optional<MapImage>> parse_map(const DirectFile& map, const std::stri
     Page page{};
     if (Status status = map.read_exact(0, page); !status) return status.error();
     const FirstPage kind = classify(page);
-    if (kind == FirstPage::zeros || kind == FirstPage::older) return std::optional<MapImage>{};
+    if (kind == FirstPage::unfinished || kind == FirstPage::older) return std::optional<MapImage>{};
     if (kind != FirstPage::store) return not_usable(folder, kind);
     MapImage image{.superblock = superblock_of(page), .tables = {}};
     const Superblock& head = image.superblock;
@@ -408,31 +410,28 @@ Result<MapImage> read_map(const RunFolder& folder) {
     return std::move(**map);
 }
 
-Status sync_folder(const std::string& folder) {
-    const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return io_error("cannot open " + folder, folder, errno);
-    const int outcome = fsync(descriptor) == 0 ? 0 : errno;
-    close(descriptor);
-    // File systems that cannot sync a folder say EINVAL.
-    if (outcome == 0 || outcome == EINVAL) return {};
-    return io_error("cannot make the folder " + folder + " durable", folder, outcome);
+Status sync_folder(const std::string& folder, const FileOperations& operations) {
+    const int outcome = sync_entries(operations, folder);
+    if (outcome >= 0) return {};
+    return io_error("cannot make the folder " + folder + " durable", folder, -outcome);
 }
 
 Status unlink_held(const RunFolder& folder) {
+    const FileOperations& operations = folder.map.operations();
     for (const char* name : {"/data", "/map"}) {
         const std::string file = folder.folder + name;
-        if (unlink(file.c_str()) != 0 && errno != ENOENT) {
-            return io_error("cannot remove " + file, folder.path, errno);
+        const int outcome = remove_file(operations, file);
+        if (outcome < 0 && outcome != -ENOENT) {
+            return io_error("cannot remove " + file, folder.path, -outcome);
         }
     }
-    if (rmdir(folder.folder.c_str()) != 0 && errno != ENOENT) {
-        if (errno == ENOTEMPTY || errno == EEXIST) {
-            return Error{ErrorCode::failed, "cannot remove the folder " + folder.folder,
-                         "it holds files that are not the store's; the store's own are removed"};
-        }
-        return io_error("cannot remove " + folder.folder, folder.path, errno);
+    const int outcome = remove_folder(operations, folder.folder);
+    if (outcome >= 0 || outcome == -ENOENT) return {};
+    if (outcome == -ENOTEMPTY || outcome == -EEXIST) {
+        return Error{ErrorCode::failed, "cannot remove the folder " + folder.folder,
+                     "it holds files that are not the store's; the store's own are removed"};
     }
-    return {};
+    return io_error("cannot remove " + folder.folder, folder.path, -outcome);
 }
 
 Owner this_owner() {

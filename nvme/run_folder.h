@@ -89,6 +89,6 @@ offload::Status unlink_held(const RunFolder& folder);
 Owner this_owner();
 
 // Makes what was made, renamed or unlinked in a folder durable.
-offload::Status sync_folder(const std::string& folder);
+offload::Status sync_folder(const std::string& folder, const FileOperations& operations);
 
 }  // namespace headrace::nvme

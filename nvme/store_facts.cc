@@ -80,6 +80,18 @@ Result<Parts> find_parts(const std::vector<std::string>& paths, const std::strin
     return parts;
 }
 
+// Whether path 0, under the name that it had when the store was made, is one of those named and has
+// been emptied: whoever did that was about to make another store there.
+bool is_first_empty(const Parts& parts, const std::string& run_name) {
+    CHECK(!parts.maps.empty());
+    const std::string first = paths_of(parts.maps[0])[0];
+    return std::ranges::any_of(parts.without, [&](const std::string& path) {
+        std::error_code error;
+        const std::filesystem::path whole = std::filesystem::canonical(path, error);
+        return !error && whole == first && exists(run_folder_of(path, run_name) + "/map");
+    });
+}
+
 // Whether a commit could be lost by taking the parts for nothing: path 0 has one, or is not there.
 Result<bool> may_hold_commit(const Parts& parts, const std::string& run_name) {
     bool has_first = false;
@@ -91,7 +103,7 @@ Result<bool> may_hold_commit(const Parts& parts, const std::string& run_name) {
         if (!commits) return commits.error();
         if (commits->newest) return true;
     }
-    return !has_first;
+    return !has_first && !is_first_empty(parts, run_name);
 }
 
 std::vector<uint32_t> weights_of(const std::vector<uint32_t>& pattern, uint32_t path_count) {
@@ -160,10 +172,12 @@ Result<KeptCommits> look_at_commits(const std::string& folder, const MapImage& m
 }
 
 Result<std::optional<StoreFacts>> look_at_store(const std::vector<std::string>& paths,
-                                                const std::string& run_name) {
+                                                const std::string& run_name,
+                                                const FileOperations& operations) {
     CHECK(!paths.empty());
     if (Status status = check_run_name(run_name); !status) return status.error();
-    if (Status status = finish_promotion(paths, run_name); !status) return status.error();
+    Status finished = finish_promotion(paths, run_name, operations);
+    if (!finished) return finished.error();
     const Result<Parts> parts = find_parts(paths, run_name);
     if (!parts) return parts.error();
     if (parts->maps.empty()) return std::optional<StoreFacts>{};

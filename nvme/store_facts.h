@@ -36,7 +36,8 @@ struct StoreFacts {
 // ours, made by a newer version, damaged, a missing or an extra path of a store with a commit, and
 // a store that was moved elsewhere.
 offload::Result<std::optional<StoreFacts>> look_at_store(const std::vector<std::string>& paths,
-                                                         const std::string& run_name);
+                                                         const std::string& run_name,
+                                                         const FileOperations& operations = {});
 
 // One folder that looks like a store's.
 struct ListedStore {

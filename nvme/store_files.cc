@@ -82,14 +82,31 @@ Result<std::vector<std::unique_ptr<RunFolder>>> lock_all(const StoreOptions& opt
     return folders;
 }
 
+// An older store ends on all paths, durably, before the new one begins on any: its path 0 first,
+// and with it its commits.
+Status end_older(const std::vector<std::unique_ptr<RunFolder>>& folders) {
+    std::vector<RunFolder*> ordered;
+    for (const auto& folder : folders) {
+        Page page{};
+        const Result<uint64_t> map_bytes = folder->map.size_bytes();
+        if (!map_bytes) return map_bytes.error();
+        if (*map_bytes >= page.size()) {
+            if (Status status = folder->map.read_exact(0, page); !status) return status;
+        }
+        const bool is_first =
+            classify(page) == FirstPage::store && superblock_of(page).path_index == 0;
+        ordered.insert(is_first ? ordered.begin() : ordered.end(), folder.get());
+    }
+    CHECK_EQ(ordered.size(), folders.size());
+    for (RunFolder* folder : ordered) {
+        if (Status status = folder->map.make_empty(); !status) return status;
+    }
+    return {};
+}
+
 Status lay_out_all(StoreFiles& files, MapSpec spec, const std::vector<PlaceSpec>& durable,
                    std::vector<std::string>& notes) {
-    // An older store ends on all paths before the new one begins on any.
-    for (const auto& folder : files.folders) {
-        if (ftruncate(folder->map.descriptor(), 0) != 0) {
-            return io_error("cannot empty " + folder->map.path(), folder->path, errno);
-        }
-    }
+    if (Status status = end_older(files.folders); !status) return status;
     const Placement placement =
         lay_places(durable, files.placement.pattern, files.placement.stripe_bytes);
     CHECK(placement.path_bytes == files.placement.durable_bytes);  // scratch comes behind them
@@ -147,11 +164,11 @@ Result<Predecessor> find_predecessor(const StoreOptions& options) {
 }
 
 // Tells whoever opens the predecessor by its own paths where its successor is.
-Status write_notice(const MapSpec& successor) {
+Status write_notice(const MapSpec& successor, const FileOperations& operations) {
     if (successor.predecessor.paths.empty()) return {};
     const std::string folder = run_folder_of(successor.predecessor.paths[0], successor.run_name);
     const Result<DirectFile> map =
-        DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered, {});
+        DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered, operations);
     if (!map) return map.error();
     const Notice notice{.successor_uuid = successor.uuid, .path = successor.paths[0]};
     Status status = map->write_exact(notice_page_offset, notice_page_of(notice));
@@ -228,7 +245,7 @@ Result<StoreFiles> make_store_files(const StoreOptions& options, std::vector<std
     if (!folders) return folders.error();
     files.folders = std::move(*folders);
     status = lay_out_all(files, spec, durable, notes);
-    if (status.ok()) status = write_notice(spec);
+    if (status.ok()) status = write_notice(spec, options.operations);
     if (!status.ok()) {
         remove_new(files.folders);
         return status.error();
@@ -314,7 +331,8 @@ Result<std::vector<size_t>> order_of(const std::vector<MapImage>& maps,
     if (missing.empty()) return order;
     return wrong(
         fmt::format("the store is on {} paths, and without its part in {} (the name when "
-                    "it was made) nothing can be read: mount and name them all",
+                    "it was made) nothing can be read: mount and name them all (then headrace "
+                    "store move brings it to fewer)",
                     some.path_count, index_list(missing)));
 }
 

@@ -28,8 +28,8 @@ using offload::Status;
 namespace {
 
 Result<StoreFacts> look_for_commit(const std::vector<std::string>& paths,
-                                   const std::string& run_name) {
-    Result<std::optional<StoreFacts>> facts = look_at_store(paths, run_name);
+                                   const std::string& run_name, const FileOperations& operations) {
+    Result<std::optional<StoreFacts>> facts = look_at_store(paths, run_name, operations);
     if (!facts) return facts.error();
     if (facts->has_value() && (*facts)->newest) return std::move(**facts);
     return Error{
@@ -101,12 +101,13 @@ Status copy_places(NvmeStore& source, NvmeStore& target, const StoreFacts& facts
     return outcome;
 }
 
-// Both stores are closed when this returns.
-Status fill_successor(const Move& move, const StoreFacts& facts) {
+// The successor's uuid. Both stores are closed when this returns.
+Result<Uuid> fill_successor(const Move& move, const StoreFacts& facts) {
     auto source = open_store({.paths = move.from_paths,
                               .run_name = move.run_name,
                               .places = facts.places,
                               .engine = move.engine,
+                              .operations = move.operations,
                               .opening = Opening::resume});
     if (!source) return source.error();
     auto target = open_store({.paths = move.to_paths,
@@ -115,11 +116,14 @@ Status fill_successor(const Move& move, const StoreFacts& facts) {
                               .weights = move.weights,
                               .engine = move.engine,
                               .block_bytes = facts.stripe_bytes,
+                              .operations = move.operations,
                               .opening = Opening::successor,
                               .predecessor = {.uuid = facts.uuid, .paths = facts.known_paths}});
     if (!target) return target.error();
-    if (Status status = copy_places(**source, **target, facts, move); !status) return status;
-    return commit_and_wait(**target, facts.newest->record);
+    Status status = copy_places(**source, **target, facts, move);
+    if (status.ok()) status = commit_and_wait(**target, facts.newest->record);
+    if (!status.ok()) return status.error();
+    return (*target)->uuid();
 }
 
 }  // namespace
@@ -127,7 +131,7 @@ Status fill_successor(const Move& move, const StoreFacts& facts) {
 Result<Verified> verify_store(
     const std::vector<std::string>& paths, const std::string& run_name,
     const std::function<void(const std::string&, const Status&)>& report) {
-    const Result<StoreFacts> facts = look_for_commit(paths, run_name);
+    const Result<StoreFacts> facts = look_for_commit(paths, run_name, {});
     if (!facts) return facts.error();
     auto store = open_store({.paths = paths,
                              .run_name = run_name,
@@ -154,17 +158,20 @@ Result<Verified> verify_store(
 
 Status move_store(const Move& move) {
     CHECK(!move.to_paths.empty());
-    const Result<StoreFacts> facts = look_for_commit(move.from_paths, move.run_name);
+    const Result<StoreFacts> facts =
+        look_for_commit(move.from_paths, move.run_name, move.operations);
     if (!facts) return facts.error();
     // What an earlier move left on the new paths is ended or removed first.
-    if (Status status = finish_promotion(move.to_paths, move.run_name); !status) return status;
-    Status status = fill_successor(move, *facts);
-    if (!status.ok()) {
-        static_cast<void>(finish_promotion(move.to_paths, move.run_name));  // takes it away
-        return wrap(status.error(), fmt::format("cannot move the store '{}' to {}", move.run_name,
-                                                fmt::join(move.to_paths, ", ")));
+    if (Status status = finish_promotion(move.to_paths, move.run_name, move.operations); !status)
+        return status;
+    const Result<Uuid> successor = fill_successor(move, *facts);
+    if (!successor) {
+        static_cast<void>(
+            finish_promotion(move.to_paths, move.run_name, move.operations));  // takes it away
+        return wrap(successor.error(), fmt::format("cannot move the store '{}' to {}",
+                                                   move.run_name, fmt::join(move.to_paths, ", ")));
     }
-    return promote_store(move.to_paths, move.run_name);
+    return promote_store(move.to_paths, move.run_name, *successor, move.operations);
 }
 
 }  // namespace headrace::nvme

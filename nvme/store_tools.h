@@ -33,6 +33,7 @@ struct Move {
     std::vector<uint32_t> weights = {};  // of to_paths; empty: equal
     IoEngine engine = IoEngine::automatic;
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> progress = {};
+    FileOperations operations = {};  // tests: faults
 };
 
 // Copies the newest commit, sums verified, into a successor on to_paths and promotes it

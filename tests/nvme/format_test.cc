@@ -122,7 +122,7 @@ TEST(Format, PathsThatAreTooLongAreAUsageError) {
 TEST(Format, EveryFirstPageIsTold) {
     const MapImage map = example();
     std::array<std::byte, 4096> page{};
-    EXPECT_EQ(classify(page), FirstPage::zeros);
+    EXPECT_EQ(classify(page), FirstPage::unfinished);
     page = page_of(map.superblock);
     EXPECT_EQ(classify(page), FirstPage::store);
     EXPECT_EQ(superblock_of(page).path_index, 1u);

@@ -113,6 +113,7 @@ TEST_F(PromotionTest, ACrashBeforeEveryStepLeavesTheSuccessor) {
     for (const Row& row : {Row{"ab", "ab"}, Row{"abc", "cb"}, Row{"ab", "cd"}, Row{"a", "bca"}}) {
         int exit_code = 7;
         int step_count = 0;
+        Uuid uuid = {};
         while (exit_code == 7) {
             step_count++;
             make(row.from, Opening::fresh, 1, true);
@@ -134,12 +135,23 @@ TEST_F(PromotionTest, ACrashBeforeEveryStepLeavesTheSuccessor) {
                     ASSERT_TRUE(write_place(**target, place, buffer.span()).ok());
                 }
                 ASSERT_TRUE(commit_and_wait(**target, {.attempts = 2}).ok());
+                uuid = (*target)->uuid();
             }
             exit_code = run_in_child([&] {
                 int left = step_count;
-                const Status status = promote_store(paths(row.to), "run", [&left] {
+                const auto before_change = [&left] {
                     if (--left == 0) _exit(7);
-                });
+                };
+                FileOperations operations;
+                operations.remove_folder = [&](const std::string& folder) {
+                    before_change();
+                    return remove_folder({}, folder);
+                };
+                operations.rename = [&](const std::string& source, const std::string& target) {
+                    before_change();
+                    return rename_entry({}, source, target);
+                };
+                const Status status = promote_store(paths(row.to), "run", uuid, operations);
                 return status.ok() ? 0 : 1;
             });
             ASSERT_TRUE(exit_code == 7 || exit_code == 0) << exit_code;
@@ -160,7 +172,7 @@ TEST_F(PromotionTest, ASuccessorWithoutACommitIsTakenAway) {
     make("ab", Opening::fresh, 1, true);
     make("bac", Opening::successor, 2, false);
     EXPECT_EQ(folders(), "aa+bb+c+");
-    EXPECT_NE(promote_store(paths("bac"), "run").error().text().find("no commit"),
+    EXPECT_NE(promote_store(paths("bac"), "run", {}).error().text().find("no commit"),
               std::string::npos);
     EXPECT_NE(look("abc").find("and not on " + all_[2]), std::string::npos) << look("abc");
     expect_step("ab", 1);
@@ -172,7 +184,8 @@ TEST_F(PromotionTest, ASuccessorThatIsBeingFilledIsLeftAlone) {
     auto successor = open("ab", Opening::successor, places_of(Opening::successor));
     EXPECT_EQ(look("ab"), "step 1");
     EXPECT_EQ(folders(), "aa+bb+");
-    EXPECT_NE(promote_store(paths("ab"), "run").error().text().find("in use"), std::string::npos);
+    EXPECT_NE(promote_store(paths("ab"), "run", {}).error().text().find("in use"),
+              std::string::npos);
 }
 
 TEST_F(PromotionTest, TheOldPathsSayWhereTheSuccessorIs) {
