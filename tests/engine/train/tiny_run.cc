@@ -331,10 +331,19 @@ TinyRun::TinyRun(const TinyJob& job, const TinyPlan& plan, uint64_t workspace_by
     auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
         .gpu_capacity_bytes = offload::gib, .ram_capacity_bytes = offload::gib});
     engine_ = std::move(Engine::create(std::move(options), std::move(memory)).value());
-    const Checkpoint checkpoint =
-        Checkpoint::open(write_tiny_checkpoint(job.model, folder_)).value();
-    const Status loaded = engine_->load(checkpoint);
-    CHECK_TEXT(loaded.ok(), loaded.ok() ? "" : loaded.error().text());
+    start(plan);
+}
+
+void TinyRun::start(const TinyPlan& plan) {
+    Status started;
+    if (plan.is_resumed) {
+        CHECK(recovered_.has_value());
+        started = engine_->resume(read_record(*recovered_).value().progress);
+    } else {
+        const std::string folder = write_tiny_checkpoint(job_.model, folder_);
+        started = engine_->load(Checkpoint::open(folder).value());
+    }
+    CHECK_TEXT(started.ok(), started.ok() ? "" : started.error().text());
 }
 
 TinyRun::~TinyRun() = default;
@@ -349,14 +358,19 @@ offload::Result<std::unique_ptr<offload::Store>> TinyRun::open_store(
     } else {
         nvme::StoreOptions options{.run_name = "tiny", .places = std::move(places)};
         for (size_t path = 0; path < plan.path_count; ++path) {
-            options.paths.push_back(folder_.path(fmt::format("drive{}", path)));
+            const std::string name = fmt::format("drive{}", path);
+            options.paths.push_back(plan.drives.empty() ? folder_.path(name)
+                                                        : plan.drives + "/" + name);
             std::filesystem::create_directory(options.paths.back());
         }
         const bool is_uring = plan.store == TinyStore::uring;
         options.engine = is_uring ? nvme::IoEngine::uring : nvme::IoEngine::threads;
         options.buffers = {buffers};
+        options.operations = plan.operations;
+        if (plan.is_resumed) options.opening = nvme::Opening::resume;
         auto opened = nvme::open_store(std::move(options));
         if (!opened) return opened.error();
+        if (plan.is_resumed) recovered_ = (*opened)->recovered()->record;
         store = std::move(*opened);
     }
     return store;

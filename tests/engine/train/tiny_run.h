@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "engine/train/engine.h"
+#include "nvme/file_operations.h"
 #include "offload/faulty_store.h"
 #include "tests/engine/data/files.h"
 #include "tests/engine/flat_model.h"
@@ -79,6 +81,11 @@ struct TinyPlan {
     // TinyStore::late: completions are delayed and reordered; one transfer may fail.
     uint64_t late_seed = 0;
     uint64_t failing_transfer = offload::Faults::never;
+    // TinyStore::uring and threads: the store lies here, where it outlives the run; empty: in the
+    // run's own folder. is_resumed: the run goes on from the newest commit there.
+    std::string drives = {};
+    bool is_resumed = false;
+    nvme::FileOperations operations = {};
 };
 std::ostream& operator<<(std::ostream& out, const TinyPlan& plan);
 
@@ -114,7 +121,10 @@ class TinyRun {
         const TinyPlan& plan, std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers);
 
     const TinyJob& job_;
+    void start(const TinyPlan& plan);
+
     TestFolder folder_;
+    std::optional<offload::CommitRecord> recovered_;
     std::unique_ptr<Engine> engine_;
     std::vector<StepOutcome> outcomes_;
 };
