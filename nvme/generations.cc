@@ -18,6 +18,7 @@ Generations::Generations(const std::vector<offload::PlaceSpec>& places, uint32_t
         state.is_durable = is_durable;
         states_.push_back(state);
     }
+    truths_.reserve(durable_.size());
 }
 
 void Generations::restore(const Commit& commit) {
@@ -112,16 +113,15 @@ PlaceTruth Generations::truth_of(const State& state) const {
     return {.is_written = true, .copy = state.truth, .sum = state.sum[state.truth]};
 }
 
-std::vector<PlaceTruth> Generations::begin_record() {
+const std::vector<PlaceTruth>& Generations::begin_record() {
     CHECK(!is_recording_);
     CHECK(!fault_.has_value());
     CHECK_EQ(writes_in_flight_, 0u);
     for (const uint64_t synced_to : synced_to_) CHECK_EQ(synced_to, write_count_);
     is_recording_ = true;
-    std::vector<PlaceTruth> truths;
-    truths.reserve(durable_.size());
-    for (const PlaceId place : durable_) truths.push_back(truth_of(states_[place]));
-    return truths;
+    truths_.clear();
+    for (const PlaceId place : durable_) truths_.push_back(truth_of(states_[place]));
+    return truths_;
 }
 
 void Generations::end_seal() {

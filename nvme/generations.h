@@ -48,7 +48,8 @@ class Generations {
     // done (CHECK).
     uint64_t begin_sync() const { return write_count_; }
     void end_sync(uint32_t path, uint64_t begun_at);
-    std::vector<PlaceTruth> begin_record();
+    // Valid until the next record begins.
+    const std::vector<PlaceTruth>& begin_record();
     void end_seal();
 
     // After a move failed no commit can be made: what it left on the drives is not known.
@@ -74,6 +75,7 @@ class Generations {
 
     std::vector<State> states_;
     std::vector<offload::PlaceId> durable_;
+    std::vector<PlaceTruth> truths_;   // of durable_, as the last record said
     uint64_t write_count_ = 0;         // of two-copy places, ended
     uint64_t writes_in_flight_ = 0;    // of two-copy places
     std::vector<uint64_t> synced_to_;  // per path: the write_count_ that is durable

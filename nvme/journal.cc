@@ -83,13 +83,14 @@ uint64_t commit_area_bytes_of(uint64_t durable_place_count) {
     return sizeof(RecordPage) + align_up(body_bytes_of(durable_place_count), page_bytes);
 }
 
-std::vector<std::byte> encode(const Commit& commit, const AreaId& id) {
+void encode(const Commit& commit, const AreaId& id, std::span<std::byte> area) {
     const offload::CommitRecord& record = commit.record;
     CHECK_EQ(commit.places.size(), id.place_count);
     CHECK_LT(id.area, 2u);
     CHECK_LE(record.numerics.size(), offload::numerics_bytes_max);
     CHECK_LE(record.payload.size(), offload::payload_bytes_max);
-    std::vector<std::byte> area(commit_area_bytes_of(id.place_count));
+    CHECK_EQ(area.size(), commit_area_bytes_of(id.place_count));
+    std::ranges::fill(area, std::byte{0});
     std::byte* generations = area.data() + sizeof(RecordPage);
     std::byte* sums = generations + generation_bytes_of(id.place_count);
     for (size_t place = 0; place < commit.places.size(); place++) {
@@ -120,7 +121,6 @@ std::vector<std::byte> encode(const Commit& commit, const AreaId& id) {
     page.hash = hash_of(page);
     std::memcpy(area.data(), &page, sizeof(page));
     CHECK(find_fault(area, id) == nullptr);
-    return area;
 }
 
 const char* find_fault(std::span<const std::byte> area, const AreaId& id) {
@@ -166,7 +166,7 @@ Commit decode(std::span<const std::byte> area, const AreaId& id) {
 }
 
 Journal::Journal(const DirectFile& map, const Superblock& superblock)
-    : map_(&map), superblock_(superblock) {
+    : map_(&map), superblock_(superblock), area_(superblock.commit_area_bytes) {
     CHECK_EQ(superblock.path_index, 0u);
     CHECK_EQ(superblock.commit_area_bytes, commit_area_bytes_of(superblock.place_count));
 }
@@ -178,11 +178,10 @@ AreaId Journal::id_of(uint32_t area) const {
 Status Journal::read() {
     CHECK(!newest_.has_value());
     CHECK(!recorded_.has_value());
-    std::vector<std::byte> bytes(superblock_.commit_area_bytes);
     for (const uint32_t area : {0u, 1u}) {
-        if (Status status = map_->read_exact(offset_of(area), bytes); !status) return status;
-        if (find_fault(bytes, id_of(area)) != nullptr) continue;
-        Commit found = decode(bytes, id_of(area));
+        if (Status status = map_->read_exact(offset_of(area), area_); !status) return status;
+        if (find_fault(area_, id_of(area)) != nullptr) continue;
+        Commit found = decode(area_, id_of(area));
         if (newest_ && newest_->sequence > found.sequence) {
             older_ = std::move(found);
             continue;
@@ -193,7 +192,7 @@ Status Journal::read() {
     return {};
 }
 
-Status Journal::record(const offload::CommitRecord& record, std::vector<PlaceTruth> places) {
+Status Journal::record(const offload::CommitRecord& record, const std::vector<PlaceTruth>& places) {
     CHECK(!recorded_.has_value());
     CHECK(!is_same_);
     CHECK(!has_failed_);
@@ -202,10 +201,12 @@ Status Journal::record(const offload::CommitRecord& record, std::vector<PlaceTru
         return {};
     }
     const uint32_t area = 1 - newest_area_;
-    recorded_ = Commit{.sequence = newest_ ? newest_->sequence + 1 : 1,
-                       .record = record,
-                       .places = std::move(places)};
-    Status status = map_->write_exact(offset_of(area), encode(*recorded_, id_of(area)));
+    spare_.sequence = newest_ ? newest_->sequence + 1 : 1;
+    spare_.record = record;
+    spare_.places = places;
+    recorded_ = std::move(spare_);
+    encode(*recorded_, id_of(area), area_);
+    Status status = map_->write_exact(offset_of(area), area_);
     has_failed_ = !status.ok();
     return status;
 }
@@ -217,6 +218,7 @@ Status Journal::seal() {
     Status status = map_->flush();
     has_failed_ = !status.ok();
     if (!status.ok()) return status;
+    if (older_) spare_ = std::move(*older_);
     older_ = std::exchange(newest_, std::exchange(recorded_, std::nullopt));
     newest_area_ = 1 - newest_area_;
     CHECK(!older_ || older_->sequence < newest_->sequence);

@@ -45,8 +45,9 @@ struct AreaId {
     uint64_t place_count = 0;
 };
 
-// All commit_area_bytes_of(place_count) of them. CHECKs the sizes of the record's texts.
-std::vector<std::byte> encode(const Commit& commit, const AreaId& id);
+// Fills an area, all commit_area_bytes_of(place_count) of it (CHECK). CHECKs the sizes of the
+// record's texts.
+void encode(const Commit& commit, const AreaId& id, std::span<std::byte> area);
 
 // Why an area holds no commit of this store, or null: empty, torn, foreign.
 const char* find_fault(std::span<const std::byte> area, const AreaId& id);
@@ -67,7 +68,9 @@ class Journal {
 
     // The next commit into the area of the older one. If the newest says the same step and the same
     // places, nothing is written, and the seal that follows does nothing.
-    offload::Status record(const offload::CommitRecord& record, std::vector<PlaceTruth> places);
+    // Allocates nothing from the third commit on, if the record's texts do not grow.
+    offload::Status record(const offload::CommitRecord& record,
+                           const std::vector<PlaceTruth>& places);
 
     // Makes what was recorded durable (CHECK: something was); it is the newest commit now.
     offload::Status seal();
@@ -86,6 +89,8 @@ class Journal {
     std::optional<Commit> older_;
     uint32_t newest_area_ = 1;        // so that the first commit goes to area 0
     std::optional<Commit> recorded_;  // and not sealed
+    Commit spare_;                    // one of the past: its memory is the next one's
+    std::vector<std::byte> area_;     // as read or to be written
     bool is_same_ = false;            // the record that was the newest's over again
     bool has_failed_ = false;
 };

@@ -396,9 +396,10 @@ void NvmeStore::sync(uint32_t path, Done done) {
 void NvmeStore::record(const offload::CommitRecord& record, Done done) {
     std::lock_guard lock(mutex_);
     if (generations_.fault()) return refuse(std::move(done), *generations_.fault());
-    chores_[0]->add(ChoreKind::record, [this, record, truths = generations_.begin_record(),
-                                        done = std::move(done)]() mutable {
-        const Status status = journal_->record(record, std::move(truths));
+    record_ = record;
+    const std::vector<PlaceTruth>& truths = generations_.begin_record();
+    chores_[0]->add(ChoreKind::record, [this, &truths, done = std::move(done)] {
+        const Status status = journal_->record(record_, truths);
         if (!status.ok()) {
             std::lock_guard chore_lock(mutex_);
             generations_.fail(status.error());

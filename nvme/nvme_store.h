@@ -119,6 +119,7 @@ class NvmeStore final : public offload::Store {
     std::mutex mutex_;
     std::condition_variable changed_;
     Generations generations_;
+    offload::CommitRecord record_;        // of the commit under way
     std::deque<ActiveTransfer> actives_;  // grows to the most that were in flight at once
     ActiveTransfer* free_active_ = nullptr;
     ActiveTransfer* first_zeros_ = nullptr;  // reads of places that were never written

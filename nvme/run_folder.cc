@@ -110,10 +110,22 @@ Owner read_owner(const std::string& map_path) {
     return count == static_cast<ssize_t>(page.size()) ? owner_of(page) : Owner{};
 }
 
+// A process that has ended and that its parent has not asked about yet (proc_pid_stat(5)).
+bool is_zombie(uint32_t pid) {
+    std::ifstream stream(fmt::format("/proc/{}/stat", pid));
+    std::string text;
+    std::getline(stream, text);
+    const size_t name_end = text.rfind(") ");  // the name may hold anything
+    if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
+    const char state = text[name_end + 2];
+    return state == 'Z' || state == 'X';
+}
+
 // True if the store's owner ran on this boot of this machine and has ended.
 bool has_ended(const Owner& owner) {
     if (owner.pid == 0 || this_owner().boot_id != owner.boot_id) return false;
-    return kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH;
+    const bool is_gone = kill(static_cast<pid_t>(owner.pid), 0) != 0 && errno == ESRCH;
+    return is_gone || is_zombie(owner.pid);
 }
 
 // Becomes the owner. The last writes of a run that was killed a moment ago are waited for, and so

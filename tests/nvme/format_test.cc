@@ -126,6 +126,21 @@ TEST(Format, EveryFirstPageIsTold) {
     page = page_of(map.superblock);
     EXPECT_EQ(classify(page), FirstPage::store);
     EXPECT_EQ(superblock_of(page).path_index, 1u);
+    // Torn in the making: any of its sectors kept, over zeros. Three of them are never zeros.
+    for (unsigned kept = 0; kept < 255; kept++) {
+        Page torn{};
+        for (size_t sector = 0; sector < 8; sector++) {
+            if ((kept >> sector & 1) == 0) continue;
+            std::memcpy(torn.data() + sector * 512, page.data() + sector * 512, 512);
+        }
+        const bool is_whole = (kept & 0b10000011) == 0b10000011;
+        EXPECT_EQ(classify(torn), is_whole ? FirstPage::store : FirstPage::unfinished) << kept;
+    }
+    // What lacks a sector and holds what no superblock does is not ours.
+    std::memset(page.data(), 0, 512);
+    page[1000] = std::byte{1};
+    EXPECT_EQ(classify(page), FirstPage::foreign);
+    page = page_of(map.superblock);
     page[600] = std::byte{1};
     EXPECT_EQ(classify(page), FirstPage::foreign);
     page = page_of(map.superblock);

@@ -39,8 +39,14 @@ Value at(const std::vector<std::byte>& bytes, uint64_t offset_bytes) {
     return value;
 }
 
+std::vector<std::byte> encoded(const Commit& commit, const AreaId& id) {
+    std::vector<std::byte> area(commit_area_bytes_of(id.place_count), std::byte{0xEE});
+    encode(commit, id, area);
+    return area;
+}
+
 TEST(Journal, AnAreaLiesAsThePageSays) {
-    const std::vector<std::byte> area = encode(example(), first_area);
+    const std::vector<std::byte> area = encoded(example(), first_area);
     ASSERT_EQ(area.size(), 8192u);
     EXPECT_EQ(std::memcmp(area.data(), "HRCOMMIT", 8), 0);
     EXPECT_EQ(at<uint32_t>(area, 8), 2u);     // version
@@ -65,7 +71,7 @@ TEST(Journal, AnAreaLiesAsThePageSays) {
 }
 
 TEST(Journal, EveryChangedByteIsSeen) {
-    const std::vector<std::byte> area = encode(example(), first_area);
+    const std::vector<std::byte> area = encoded(example(), first_area);
     for (uint64_t offset = 0; offset < 4096 + 32; offset++) {
         std::vector<std::byte> damaged = area;
         damaged[offset] ^= std::byte{0x40};
@@ -75,7 +81,7 @@ TEST(Journal, EveryChangedByteIsSeen) {
 }
 
 TEST(Journal, ACommitThatBelongsElsewhereIsNone) {
-    const std::vector<std::byte> area = encode(example(), first_area);
+    const std::vector<std::byte> area = encoded(example(), first_area);
     AreaId other = first_area;
     other.area = 1;
     EXPECT_STREQ(find_fault(area, other), "the record belongs in the other area");
@@ -149,6 +155,18 @@ TEST_F(JournalFile, KeepsTheNewestTwo) {
         EXPECT_EQ(kept(again), expected);
         EXPECT_EQ(again.newest(), journal.newest());
         EXPECT_EQ(again.newest()->sequence, step);
+    }
+}
+
+// Whoever commits every step allocates nothing for it: the memory of three commits goes round.
+TEST_F(JournalFile, TheMemoryOfPastCommitsIsUsedAgain) {
+    Journal journal = open();
+    std::vector<const PlaceTruth*> places;
+    for (uint64_t step = 1; step <= 9; step++) {
+        ASSERT_TRUE(commit(journal, step).ok());
+        places.push_back(journal.newest()->places.data());
+        if (step <= 3) continue;
+        EXPECT_EQ(places[step - 1], places[step - 4]) << step;
     }
 }
 

@@ -179,6 +179,23 @@ TEST_F(PromotionTest, ASuccessorWithoutACommitIsTakenAway) {
     EXPECT_EQ(folders(), "ab");
 }
 
+// Another process may look between the closing of the stores and the promotion, and so end it.
+TEST_F(PromotionTest, OneThatALookEndedHasSucceeded) {
+    make("ab", Opening::fresh, 1, true);
+    Uuid uuid = {};
+    {
+        auto successor = open("ab", Opening::successor, places_of(Opening::successor));
+        ASSERT_TRUE(commit_and_wait(*successor, {.attempts = 2}).ok());
+        uuid = successor->uuid();
+    }
+    EXPECT_EQ(look("ab"), "step 2");
+    EXPECT_EQ(folders(), "ab");
+    EXPECT_TRUE(promote_store(paths("ab"), "run", uuid).ok());
+    uuid[0] ^= 1;
+    EXPECT_NE(promote_store(paths("ab"), "run", uuid).error().text().find("there is none"),
+              std::string::npos);
+}
+
 TEST_F(PromotionTest, ASuccessorThatIsBeingFilledIsLeftAlone) {
     make("ab", Opening::fresh, 1, true);
     auto successor = open("ab", Opening::successor, places_of(Opening::successor));

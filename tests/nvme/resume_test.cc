@@ -192,6 +192,29 @@ TEST_P(Resume, TheStoreOfAKilledRunResumesAtItsCommit) {
     EXPECT_EQ(steps_of(*store), (std::vector<uint64_t>{1, 1, 1, 1, 1, 1}));
 }
 
+// An owner that has ended counts as ended before its parent asks about it: what it left behind
+// (here a child that shares the locks for a moment) is waited for.
+TEST_P(Resume, AZombieIsNoOwner) {
+    const pid_t owner = fork();
+    CHECK_GE(owner, 0);
+    if (owner == 0) {
+        auto store = open(options(Opening::fresh));
+        write(*store, 1, 0b111111);
+        if (!commit(*store, 1).ok()) _exit(1);
+        if (fork() == 0) usleep(300'000);
+        _exit(0);
+    }
+    siginfo_t ended{};
+    CHECK_EQ(waitid(P_PID, static_cast<id_t>(owner), &ended, WEXITED | WNOWAIT), 0);
+    {
+        auto store = open(options(Opening::resume));
+        EXPECT_EQ(steps_of(*store), std::vector<uint64_t>(durable_count, 1));
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(owner, &status, 0), owner);
+    EXPECT_EQ(status, 0);
+}
+
 TEST_P(Resume, AnyPathOrderWillDoAndEachMissingOrExtraPathIsNamed) {
     {
         auto store = open(options(Opening::fresh));
