@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "engine/config/load_config.h"
 #include "engine/config/names.h"
@@ -234,14 +235,17 @@ StoreCommand store_of(const CLI::App& parent, StoreCommand store) {
 }
 
 // CLI11 says only that a command is missing; people want to know which word was not understood.
-std::optional<Exit> unknown_command(const std::vector<std::string>& arguments,
-                                    const CLI::App& app) {
+std::optional<Exit> unknown_command(std::span<const std::string> arguments, const CLI::App& app) {
     if (arguments.empty() || arguments[0].starts_with('-')) return std::nullopt;
     std::vector<std::string> names;
     for (const CLI::App* command : app.get_subcommands(nullptr))
         names.push_back(command->get_name());
     CHECK(!names.empty());
-    if (std::ranges::find(names, arguments[0]) != names.end()) return std::nullopt;
+    if (std::ranges::find(names, arguments[0]) != names.end()) {
+        const CLI::App& command = *app.get_subcommand(arguments[0]);
+        if (command.get_subcommands(nullptr).empty()) return std::nullopt;
+        return unknown_command(arguments.subspan(1), command);
+    }
     const std::vector<std::string_view> candidates(names.begin(), names.end());
     const std::string_view meant = nearest_name(arguments[0], candidates);
     if (meant.empty()) {

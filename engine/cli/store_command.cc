@@ -34,12 +34,17 @@ Result<Meant> find_meant(const StoreCommand& command) {
     Meant meant{.store_name = command.run, .paths = command.nvme_paths};
     const std::string resolved = command.run + "/config.resolved.yaml";
     std::error_code ignored;
-    if (std::filesystem::exists(resolved, ignored)) {
-        Result<LoadedConfig> loaded = load_config(resolved, {});
+    const bool is_folder = command.run.find('/') != std::string::npos ||
+                           std::filesystem::is_directory(command.run, ignored);
+    if (is_folder) {
+        RunConfig named;
+        named.output_dir = command.run;
+        meant.store_name = store_name_of(named);
+    }
+    if (meant.paths.empty() && std::filesystem::exists(resolved, ignored)) {
+        const Result<LoadedConfig> loaded = load_config(resolved, {});
         if (!loaded) return loaded.error();
-        loaded->config.output_dir = command.run;  // it may have been renamed since
-        meant.store_name = store_name_of(loaded->config);
-        if (meant.paths.empty()) meant.paths = loaded->config.offload.nvme_paths;
+        meant.paths = loaded->config.offload.nvme_paths;
     }
     if (!meant.paths.empty()) return meant;
     return Error{ErrorCode::usage,

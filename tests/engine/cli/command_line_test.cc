@@ -155,5 +155,29 @@ TEST(CommandLineTest, help_names_every_command_key_and_exit_code) {
     EXPECT_EQ(exit_of({"--version"}).code, 0);
 }
 
+TEST(CommandLineTest, store_takes_a_run_and_drives) {
+    using Action = StoreCommand::Action;
+    const auto list = parsed<StoreCommand>({"store", "list", "/mnt/a", "/mnt/b"});
+    EXPECT_EQ(list.action, Action::list);
+    EXPECT_THAT(list.nvme_paths, ElementsAre("/mnt/a", "/mnt/b"));
+    const auto move = parsed<StoreCommand>(
+        {"store", "move", "runs/a", "--nvme", "/mnt/a", "--to", "/mnt/b", "--to", "/mnt/c"});
+    EXPECT_EQ(move.action, Action::move);
+    EXPECT_EQ(move.run, "runs/a");
+    EXPECT_THAT(move.nvme_paths, ElementsAre("/mnt/a"));
+    EXPECT_THAT(move.target_paths, ElementsAre("/mnt/b", "/mnt/c"));
+    for (const auto& [words, part] : std::vector<std::pair<std::vector<std::string>, const char*>>{
+             {{"store", "lsit", "/mnt/a"}, "did you mean 'list'?"},
+             {{"store", "list"}, "PATH"},
+             {{"store", "verify"}, "RUN"},
+             {{"store", "move", "runs/a"}, "--to"},
+             {{"store", "remove", "runs/a", "--path", "/mnt/a"}, "--path"},
+             {{"store"}, "subcommand"}}) {
+        const Exit exit = exit_of(words);
+        EXPECT_EQ(exit.code, 2);
+        EXPECT_THAT(exit.text, HasSubstr(part));
+    }
+}
+
 }  // namespace
 }  // namespace headrace::engine

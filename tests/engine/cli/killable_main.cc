@@ -3,6 +3,7 @@
 //   --kill-at-request N    the same before request N to a drive: also in a load, repack or export
 //   --lose-request N       request N never ends; what has not ended for a second counts as stuck
 //   --fail-request N       request N and all after it fail with EIO, as on a drive that is gone
+//   --fill-request N       the same with ENOSPC, as on one that is full
 //   --slow-requests MS     every request takes so long
 // Requests are reads and writes of data, from 1, on all paths together.
 #include <array>
@@ -25,6 +26,7 @@ struct Faults {
     int64_t kill_at_request = 0;
     int64_t lose_request = 0;
     int64_t fail_request = 0;
+    int64_t fill_request = 0;
     int64_t slow_ms = 0;
 };
 
@@ -32,11 +34,12 @@ struct Argument {
     std::string_view name;
     int64_t Faults::*value;
 };
-constexpr std::array<Argument, 5> arguments_of_faults = {{
+constexpr std::array<Argument, 6> arguments_of_faults = {{
     {"--kill-at-op", &Faults::kill_at_op},
     {"--kill-at-request", &Faults::kill_at_request},
     {"--lose-request", &Faults::lose_request},
     {"--fail-request", &Faults::fail_request},
+    {"--fill-request", &Faults::fill_request},
     {"--slow-requests", &Faults::slow_ms},
 }};
 
@@ -61,6 +64,9 @@ std::optional<headrace::nvme::Fault> fault_of(const Faults& faults, int64_t requ
     if (request == faults.lose_request) return headrace::nvme::Fault{.is_lost = true};
     if (faults.fail_request > 0 && request >= faults.fail_request) {
         return headrace::nvme::Fault{.result = -EIO};
+    }
+    if (faults.fill_request > 0 && request >= faults.fill_request) {
+        return headrace::nvme::Fault{.result = -ENOSPC};
     }
     return std::nullopt;
 }
