@@ -1,13 +1,16 @@
 // Goal: LOAD-4: a run whose weights and states are on the drive never holds them in memory: the
 // peak resident memory stays within what the program costs without a model plus its budgets.
-// Method: one run of train() in a process of its own (the peak of a process never falls), with a
-// model whose weights, gradients and states are twice as large as all budgets together. The kernel
-// counts.
+// Method: runs of train() in a process of its own (the peak of a process never falls), with a model
+// whose weights, gradients and states are twice as large as all budgets together; the last is a
+// resume that repacks. The kernel counts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <limits>
 #include <random>
 
+#include "engine/train/resident.h"
 #include "engine/train/train.h"
 #include "offload/units.h"
 #include "tests/engine/train/tiny_run.h"
@@ -96,20 +99,25 @@ TEST(Memory, load_4_StatesOnTheDriveAreNotInMemory) {
                                         .max_length = 64})
                              .value();
     std::vector<Metric> metrics;
-    const offload::Status status =
-        train({.config = config,
-               .model_dir = folder.path("model"),
-               .model = model,
-               .train_data = data,
-               .eval_data = nullptr},
-              {.note = [](const std::string&) {},
-               .warn = [](const std::string&) {},
-               .step = [](const StepRecord&, int64_t) {},
-               .evaluation = [](const EvalRecord&) {},
-               .finished = [&](const std::vector<Metric>& all) { metrics = all; },
-               .begin = [] { return offload::Status{}; },
-               .stop_signal = [] { return 0; },
-               .stuck = [](const std::string&) {}});
+    bool is_repacked = false;
+    int64_t steps_until_signal = std::numeric_limits<int64_t>::max();
+    const auto run = [&] {
+        return train(
+            {.config = config,
+             .model_dir = folder.path("model"),
+             .model = model,
+             .train_data = data,
+             .eval_data = nullptr},
+            {.note = [&](const std::string& line) { is_repacked |= line.starts_with("repacking"); },
+             .warn = [](const std::string&) {},
+             .step = [&](const StepRecord&, int64_t) { --steps_until_signal; },
+             .evaluation = [](const EvalRecord&) {},
+             .finished = [&](const std::vector<Metric>& all) { metrics = all; },
+             .begin = [] { return offload::Status{}; },
+             .stop_signal = [&] { return steps_until_signal <= 0 ? SIGINT : 0; },
+             .stuck = [](const std::string&) {}});
+    };
+    const offload::Status status = run();
     ASSERT_TRUE(status.ok()) << status.error().text();
     const int64_t budgets =
         number_of(metrics, "gpu_budget_bytes") + number_of(metrics, "ram_budget_bytes");
@@ -121,6 +129,20 @@ TEST(Memory, load_4_StatesOnTheDriveAreNotInMemory) {
     EXPECT_GT(model_bytes, 2 * budgets) << "else the test says nothing";
     EXPECT_LE(held, budgets + budgets / 10);
     EXPECT_GT(number_of(metrics, "nvme_bytes"), model_bytes - 1);
+
+    // Nor does one that is stopped and goes on, its parts repacked.
+    const int64_t baseline = number_of(metrics, "baseline_rss_bytes");
+    config.max_steps = 3;  // the second may have begun when the first is told
+    steps_until_signal = 1;
+    EXPECT_FALSE(run().ok());
+    steps_until_signal = std::numeric_limits<int64_t>::max();
+    config.resume_from_checkpoint = true;
+    config.offload.advanced.part_bytes = mib;
+    const offload::Status resumed = run();
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    EXPECT_TRUE(is_repacked);
+    const auto peak = static_cast<int64_t>(read_resident_memory().peak_bytes);
+    EXPECT_LE(peak - baseline, budgets + budgets / 10);
 }
 
 }  // namespace

@@ -204,6 +204,36 @@ TEST_F(Resume, ckpt_8_ASkippedStepIsCountedOnceAcrossAResume) {
     }
 }
 
+// CKPT-9: what the update multiplies by, of every step, however the rate is going when it stops.
+TEST_F(Resume, ckpt_9_TheRateOfTheUpdateGoesOn) {
+    config_.eval_steps.reset();
+    config_.lr_scheduler_type = LrSchedule::cosine;
+    config_.warmup_steps = 20;
+    config_.max_steps = 100;
+    config_.max_length = 16;
+    config_.gradient_accumulation_steps = 1;
+    config_.offload.advanced.part_bytes = offload::mib;
+    const auto rates_of = [](const Told& told) {
+        std::vector<double> rates;
+        for (const StepRecord& step : told.steps) rates.push_back(step.learning_rate);
+        return rates;
+    };
+    stop_after_ = never;
+    const std::vector<double> expected = rates_of(run(model_));
+    ASSERT_EQ(expected.size(), 100u);
+    EXPECT_EQ(expected[0], 0);
+    EXPECT_EQ(expected[20], config_.learning_rate);
+    EXPECT_LT(expected[99], 0.001 * config_.learning_rate);
+    std::vector<double> rates;
+    for (const int64_t stop : {10, 20, 50, 100}) {
+        stop_after_ = stop - std::ssize(rates);
+        config_.resume_from_checkpoint = !rates.empty();
+        const std::vector<double> more = rates_of(run(model_));
+        rates.insert(rates.end(), more.begin(), more.end());
+    }
+    EXPECT_EQ(rates, expected);
+}
+
 TEST_F(Resume, AnotherRunIsRefusedByName) {
     stop_after(3);
     config_.resume_from_checkpoint = true;
