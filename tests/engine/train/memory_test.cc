@@ -137,7 +137,7 @@ TEST(Memory, load_4_StatesOnTheDriveAreNotInMemory) {
     EXPECT_FALSE(run().ok());
     steps_until_signal = std::numeric_limits<int64_t>::max();
     config.resume_from_checkpoint = true;
-    config.offload.advanced.part_bytes = mib;
+    config.offload.advanced.part_bytes = mib / 2;
     const offload::Status resumed = run();
     ASSERT_TRUE(resumed.ok()) << resumed.error().text();
     EXPECT_TRUE(is_repacked);
