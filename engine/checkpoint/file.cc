@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,6 +49,16 @@ Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(othe
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
+}
+
+LockedFolder lock_folder(const std::string& path) {
+    LockedFolder locked{.descriptor = Descriptor(
+                            ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))};
+    if (locked.descriptor.number() < 0 ||
+        ::flock(locked.descriptor.number(), LOCK_EX | LOCK_NB) != 0) {
+        locked.error = errno;
+    }
+    return locked;
 }
 
 InputFile::InputFile(Descriptor descriptor, std::string path, uint64_t size_bytes)

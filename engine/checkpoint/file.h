@@ -26,6 +26,14 @@ class Descriptor {
     int number_;
 };
 
+// A folder that this process has locked, or the errno that says why not: EWOULDBLOCK where another
+// one holds it. The lock goes with the descriptor.
+struct LockedFolder {
+    Descriptor descriptor;
+    int error = 0;
+};
+LockedFolder lock_folder(const std::string& path);
+
 class InputFile {
   public:
     // Links are followed. Error (failed): missing, not permitted; (bad_data): a link whose target

@@ -6,11 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
 
-#include "engine/checkpoint/file.h"
 #include "offload/check.h"
 
 namespace headrace::engine {
@@ -23,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t folder_mode = 0777;     // less the process's umask
+constexpr mode_t folder_mode = 0777;  // less the process's umask
+constexpr const char* staging_ending = ".partial-";
 constexpr int staging_name_count = 100;  // tries before giving up
 
 // Absolute, and ending in the folder's own name: "a/b/" and "a/b" are the same folder, and "." has
@@ -44,6 +46,25 @@ std::string parent_of(const std::string& path) {
     return parent.empty() ? "." : parent.string();
 }
 
+// "out.partial-123" and "out.partial-123-1" beside out.
+bool is_staging_name(const std::string& name, const std::string& target_name) {
+    const std::string begin = target_name + staging_ending;
+    return name.size() > begin.size() && name.starts_with(begin) &&
+           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(begin.size()), name.end(),
+                       [](unsigned char c) { return std::isdigit(c) != 0 || c == '-'; });
+}
+
+// What kills left beside the target. What cannot be removed stays: it is in nobody's way.
+void remove_left_behind(const std::string& target) {
+    std::error_code ignored;
+    const std::string name = fs::path(target).filename();
+    for (const fs::directory_entry& entry : fs::directory_iterator(parent_of(target), ignored)) {
+        if (!is_staging_name(entry.path().filename(), name)) continue;
+        const LockedFolder locked = lock_folder(entry.path());
+        if (locked.error == 0) fs::remove_all(entry.path(), ignored);
+    }
+}
+
 }  // namespace
 
 StagingFolder::StagingFolder(std::string target, std::vector<std::string> made_parents)
@@ -52,11 +73,13 @@ StagingFolder::StagingFolder(std::string target, std::vector<std::string> made_p
 StagingFolder::StagingFolder(StagingFolder&& other) noexcept
     : target_(std::move(other.target_)),
       path_(std::exchange(other.path_, {})),
+      lock_(std::move(other.lock_)),
       made_parents_(std::exchange(other.made_parents_, {})) {}
 
 StagingFolder& StagingFolder::operator=(StagingFolder&& other) noexcept {
     std::swap(target_, other.target_);
     std::swap(path_, other.path_);
+    std::swap(lock_, other.lock_);
     std::swap(made_parents_, other.made_parents_);
     return *this;
 }
@@ -86,11 +109,17 @@ Result<StagingFolder> StagingFolder::create(const std::string& target) {
         }
         staging.made_parents_.push_back(*parent);
     }
+    remove_left_behind(clean);
     for (int attempt = 0; attempt < staging_name_count; ++attempt) {
-        const std::string path = fmt::format("{}.partial-{}{}", clean, ::getpid(),
+        const std::string path = fmt::format("{}{}{}{}", clean, staging_ending, ::getpid(),
                                              attempt == 0 ? "" : fmt::format("-{}", attempt));
         if (::mkdir(path.c_str(), folder_mode) == 0) {
+            LockedFolder locked = lock_folder(path);
+            // Somebody took it for one that was left behind, just before it was locked.
+            if (locked.error == EWOULDBLOCK || locked.error == ENOENT) continue;
+            if (locked.error == 0 && !fs::exists(path, error)) continue;
             staging.path_ = path;
+            staging.lock_ = std::move(locked.descriptor);
             CHECK_EQ(parent_of(path), parent_of(clean));  // one file system: a rename is enough
             return staging;
         }
@@ -128,6 +157,7 @@ Status StagingFolder::publish() {
                             errno);
     }
     path_.clear();
+    lock_ = Descriptor();
     made_parents_.clear();
     if (!status.ok()) return status;
     return sync_folder(parent_of(target_));

@@ -1,12 +1,14 @@
 // StagingFolder: a folder that is filled under another name beside its target and then takes its
 // place in one step. Until publish() the target is untouched; a staging folder that goes without it
-// is removed with all it holds, and so are parents that it had to make. Never follows a link on the
-// side that is written. Move-only.
+// is removed with all it holds, and so are parents that it had to make. One that a kill left behind
+// is removed by the next create() of the same target: a living one holds a lock on its folder.
+// Never follows a link on the side that is written. Move-only.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint/file.h"
 #include "offload/result.h"
 
 namespace headrace::engine {
@@ -32,6 +34,7 @@ class StagingFolder {
 
     std::string target_;
     std::string path_;                       // empty: published or moved from
+    Descriptor lock_;                        // of the folder, where its file system can
     std::vector<std::string> made_parents_;  // outermost first
 };
 

@@ -4,8 +4,8 @@
 //
 // All is written into a folder of another name beside the target, made durable, and then renamed,
 // so that the target is whole or absent at every moment; a writer that goes without finish() leaves
-// nothing behind. (After a kill, `NAME.partial-*` may remain: it can be removed.) The blocks of all
-// files are taken at the start, so a full drive is told before the first byte is streamed.
+// nothing behind. (What a kill left is removed by the next writer of that target.) The blocks of
+// all files are taken at the start, so a full drive is told before the first byte is streamed.
 //
 // A tied weight is one tensor of one layer, so it is written once; config.json keeps its tie flag.
 // Only the dtype that config.json names is changed, and only if the export has another one.

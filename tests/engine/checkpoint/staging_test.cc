@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "tests/engine/checkpoint/test_folder.h"
 
@@ -61,6 +65,31 @@ TEST(Staging, TwoAtOnceDoNotMeet) {
     Result<StagingFolder> right = StagingFolder::create(folder / "out");
     ASSERT_TRUE(left.ok() && right.ok());
     EXPECT_NE(left->path(), right->path());
+}
+
+// Killed as kill -9 does, so that no destructor runs.
+TEST(Staging, ckpt_2_WhatAKillLeftIsRemovedByTheNext) {
+    const TestFolder folder;
+    const Result<StagingFolder> alive = StagingFolder::create(folder / "out");
+    ASSERT_TRUE(alive.ok());
+    folder.write("out.partial-thesis", "not ours");
+    for (int start = 0; start < 3; ++start) {
+        const pid_t child = fork();
+        if (child == 0) {
+            const Result<StagingFolder> staging = StagingFolder::create(folder / "out");
+            put(staging->path() + "/f");
+            raise(SIGKILL);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status));
+        EXPECT_EQ(names_in(folder.path()).size(), 3u) << "alive, the thesis, and one that died";
+    }
+    const Result<StagingFolder> next = StagingFolder::create(folder / "out");
+    ASSERT_TRUE(next.ok());
+    EXPECT_EQ(names_in(folder.path()).size(), 3u);
+    EXPECT_TRUE(std::filesystem::is_directory(alive->path()));
+    EXPECT_TRUE(std::filesystem::exists(folder / "out.partial-thesis"));
 }
 
 TEST(Staging, RefusesWhatCannotBeWritten) {

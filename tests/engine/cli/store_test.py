@@ -205,7 +205,11 @@ class StoreTest(unittest.TestCase):
                           for path in self.drive.rglob("*") if path.is_file()})
         self.assertEqual(taken[0].keys(), taken[2].keys())
         self.assertEqual(sum(taken[0].values()), sum(taken[2].values()))
+        # Each kept room for its result.
+        self.assertEqual(len([path for path in self.out.iterdir() if "partial" in path.name]), 1)
         self.check_resumes()
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()),
+                         ["config.resolved.yaml", "metrics.jsonl", "model"])
 
     # ---- saves ---------------------------------------------------------------------------------
 
