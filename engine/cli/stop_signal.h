@@ -1,7 +1,7 @@
 // Ctrl-C, and what a scheduler sends before it kills: the first SIGINT or SIGTERM is remembered, so
-// that a run ends after its step and takes its store away, and an export takes away its half; a
-// second of the same kind ends the process at once. Handlers belong to the process, so there can be
-// one StopSignal at a time.
+// that a run ends after its step, which is committed if it commits at all, and an export takes away
+// its half; a second of the same kind ends the process at once. Handlers belong to the process, so
+// there can be one StopSignal at a time.
 #pragma once
 
 namespace headrace::engine {

@@ -29,11 +29,13 @@ std::vector<std::string> DriveWatch::rate_changes() {
         const auto change = rates_[path].add(step.read_bytes + step.write_bytes,
                                              static_cast<double>(step.busy_ns) * 1e-9);
         if (!change) continue;
-        lines.push_back(fmt::format(
-            "{} moves {:.2f} GB/s since some steps, and {:.2f} GB/s at the start: its cache may be "
-            "full, it may be hot, or somebody else uses it",
-            store_->path_name(path), change->observed_bytes_per_s * 1e-9,
-            change->started_bytes_per_s * 1e-9));
+        const bool is_slower = change->observed_bytes_per_s < change->started_bytes_per_s;
+        lines.push_back(
+            fmt::format("{} moves {:.2f} GB/s since some steps, and {:.2f} GB/s at the start: {}",
+                        store_->path_name(path), change->observed_bytes_per_s * 1e-9,
+                        change->started_bytes_per_s * 1e-9,
+                        is_slower ? "its cache may be full, it may be hot, or somebody else uses it"
+                                  : "somebody else may have used it then"));
     }
     return lines;
 }
