@@ -279,8 +279,8 @@ struct Instance {
     std::vector<SmallTerm> generation{};  // record: what each durable place must hold
 };
 
-// Where a slot's bytes can be touched by an op of this kind; a copy's lane joins ram with one of the
-// other two.
+// Where a slot's bytes can be touched by an op of this kind; a copy's lane joins ram with one of
+// the other two.
 bool is_in_reach(const Op& op, Tier tier) {
     if (op.kind == OpKind::compute || op.kind == OpKind::reduce) return tier == Tier::gpu;
     if (op.kind == OpKind::update || tier == Tier::ram) return tier == Tier::ram;
