@@ -228,6 +228,9 @@ Fault check_compute(const Schedule& schedule, const Op& op) {
 }
 
 Fault check_reduce(const Schedule& schedule, const Op& op) {
+    if (op.part >= schedule.workload.layout.parts.size()) {
+        return fmt::format("a reduce of part {}, which does not exist", op.part);
+    }
     Signature signature(schedule, op);
     signature.need_lane(LaneKind::gpu);
     signature.need_guard({.needs_train = true});
