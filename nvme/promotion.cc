@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,11 +31,6 @@ struct Promotion {
     std::string run_name;
     FileOperations operations;
 };
-
-bool exists(const std::string& folder) {
-    struct stat facts {};
-    return lstat(folder.c_str(), &facts) == 0;
-}
 
 // A successor's folder on one path, held.
 struct Piece {

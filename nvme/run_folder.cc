@@ -52,11 +52,6 @@ uint64_t stored_bytes(const std::string& file) {
     return static_cast<uint64_t>(facts.st_blocks) * 512;
 }
 
-bool exists(const std::string& file) {
-    struct stat facts {};
-    return lstat(file.c_str(), &facts) == 0;
-}
-
 Status check_folder(const std::string& path, struct stat& facts) {
     if (stat(path.c_str(), &facts) != 0) {
         return io_error("cannot use the NVMe path " + path, path, errno);
@@ -234,6 +229,11 @@ Status write_owner(const RunFolder& folder) {
 }
 
 }  // namespace
+
+bool exists(const std::string& file) {
+    struct stat facts {};
+    return lstat(file.c_str(), &facts) == 0;
+}
 
 std::string run_folder_of(const std::string& path, const std::string& run_name, Role role) {
     CHECK(!path.empty());

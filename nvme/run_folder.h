@@ -21,6 +21,9 @@ namespace headrace::nvme {
 enum class Role : uint8_t { truth, successor };
 inline constexpr std::string_view successor_ending = ".next";
 
+// Whether anything has this name, a link to nothing included.
+bool exists(const std::string& file);
+
 // `<path>/headrace-<run name>`, with `.next` behind it for a successor.
 std::string run_folder_of(const std::string& path, const std::string& run_name,
                           Role role = Role::truth);

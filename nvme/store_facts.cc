@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,11 +24,6 @@ using offload::Status;
 namespace {
 
 constexpr std::string_view folder_prefix = "headrace-";
-
-bool exists(const std::string& file) {
-    struct stat facts {};
-    return lstat(file.c_str(), &facts) == 0;
-}
 
 // Read and nothing else; the lock stays with whoever has it.
 Result<DirectFile> open_map(const std::string& folder) {

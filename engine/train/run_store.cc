@@ -13,13 +13,13 @@
 #include "engine/train/repack.h"
 #include "nvme/file_system.h"
 #include "nvme/promotion.h"
+#include "nvme/store_files.h"
 #include "nvme/striping.h"
 
 namespace headrace::engine {
 
 using offload::Error;
 using offload::ErrorCode;
-using offload::PlaceSpec;
 using offload::Result;
 using offload::Status;
 
@@ -53,11 +53,6 @@ std::string other_stores(const std::vector<std::string>& paths) {
         "; there is {}: a store is named after the place of its output_dir, so one that was moved "
         "or renamed must go back to be resumed",
         fmt::join(others, ", "));
-}
-
-std::vector<PlaceSpec> durable_of(std::vector<PlaceSpec> places) {
-    std::erase_if(places, [](const PlaceSpec& place) { return place.copy_count != 2; });
-    return places;
 }
 
 nvme::StoreOptions store_options(const RunStoreOptions& options) {
@@ -125,7 +120,7 @@ Status repack_saved(const RunStoreOptions& options) {
     before.places = options.saved->store.places;
     before.buffers.clear();
     nvme::StoreOptions after = before;
-    after.places = durable_of(options.places);
+    after.places = nvme::durable_of(options.places);
     after.opening = nvme::Opening::successor;
     after.predecessor = {.uuid = options.saved->store.uuid,
                          .paths = options.saved->store.known_paths};
@@ -211,7 +206,8 @@ Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options)
         return wrap(error, fmt::format("opening the store '{}', named after output_dir",
                                        store_name_of(options.config)));
     };
-    if (options.saved != nullptr && options.saved->store.places != durable_of(options.places)) {
+    if (options.saved != nullptr &&
+        options.saved->store.places != nvme::durable_of(options.places)) {
         options.note(
             fmt::format("repacking the run's parts: {} of at most {} become {} of at most {}",
                         options.saved->store.places.size() / 2,

@@ -197,7 +197,7 @@ class Training {
                       .column_count_max = largest.column_count,
                       .workspace_bytes = workspace_bytes};
         auto placement = place_as_saved(job);
-        if (!placement) placement = place(job, config_, free_memory());
+        if (!placement && saved_) placement = place(job, config_, free_memory());
         if (!placement) return placement.error();
         placement_ = std::move(*placement);
         reporter_.note(describe(numerics_of(inputs_, compute_threads_)));
