@@ -1,11 +1,14 @@
 // A commit beside its floor: how long from the end of the last write of a step until the step is
-// durable. Every iteration writes the same bytes twice, through a store and with pwrite into two
+// durable. Every iteration writes the same bytes through a store and with pwrite into two
 // plain files, and times what makes them durable, one after the other:
 //
 //   commit_p50_ms, commit_p99_ms  sync, record and seal of a store (one path)
-//   bare_p50_ms, bare_p99_ms      fdatasync of the data file, fdatasync of the journal file, both
-//                                 with their bytes already written
+//   bare_p50_ms, bare_p99_ms      fdatasync of the data file, then of the journal file; the data is
+//                                 on the drive already, the record's pages are in the page cache,
+//                                 where a store's are too
 //   ratio_p50, ratio_p99          the two
+//   flushes_p50_ms                the same with the record's pages on the drive already: two empty
+//                                 flushes, the floor under any commit
 //
 // Run: commit_bench [--benchmark_filter=uring]; HEADRACE_BENCH_PATH names the folder to use on the
 // drive (default: here). Takes about twice a row's bytes there.
@@ -43,11 +46,11 @@ double percentile(std::vector<double> values, double share) {
     return values[index];
 }
 
-// A preallocated file past the page cache.
+// A preallocated file. `mode`: O_DIRECT, or 0 to write into the page cache.
 class PlainFile {
   public:
-    PlainFile(std::string path, uint64_t size_bytes) : path_(std::move(path)) {
-        descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+    PlainFile(std::string path, uint64_t size_bytes, int mode) : path_(std::move(path)) {
+        descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | mode, 0600);
         CHECK_GE(descriptor_, 0);
         CHECK_EQ(posix_fallocate(descriptor_, 0, static_cast<off_t>(size_bytes)), 0);
     }
@@ -87,10 +90,12 @@ void commit_beside_bare(benchmark::State& state, IoEngine engine) {
     std::ranges::fill(buffer, std::byte{0x5A});
     std::vector<double> commits;
     std::vector<double> bares;
+    std::vector<double> flushes;
     {
         const auto store = open_bench_store(folder, place_count, engine, buffer);
-        const PlainFile data(folder + "/commit-bench-data", step_bytes);
-        const PlainFile journal(folder + "/commit-bench-journal", 2 * offload::page_bytes);
+        const uint64_t record_bytes = commit_area_bytes_of(place_count);
+        const PlainFile data(folder + "/commit-bench-data", step_bytes, O_DIRECT);
+        const PlainFile journal(folder + "/commit-bench-journal", 2 * record_bytes, 0);
         uint64_t step = 0;
         for ([[maybe_unused]] auto iteration : state) {
             ++step;
@@ -99,14 +104,21 @@ void commit_beside_bare(benchmark::State& state, IoEngine engine) {
             }
             commits.push_back(ms_of(
                 [&] { CHECK(commit_and_wait(*store, {.attempts = step, .updates = step}).ok()); }));
-            for (uint64_t place = 0; place < place_count; ++place) {
-                data.write(buffer, place * place_bytes);
-            }
-            journal.write(buffer.first(offload::page_bytes), step % 2 * offload::page_bytes);
-            bares.push_back(ms_of([&] {
+            const auto write_step = [&] {
+                for (uint64_t place = 0; place < place_count; ++place) {
+                    data.write(buffer, place * place_bytes);
+                }
+                journal.write(buffer.first(record_bytes), step % 2 * record_bytes);
+            };
+            const auto flush_both = [&] {
                 data.flush();
                 journal.flush();
-            }));
+            };
+            write_step();
+            bares.push_back(ms_of(flush_both));
+            write_step();
+            journal.flush();
+            flushes.push_back(ms_of(flush_both));
         }
     }
     CHECK(remove_store({folder}, "commit-bench").ok());
@@ -114,6 +126,7 @@ void commit_beside_bare(benchmark::State& state, IoEngine engine) {
     state.counters["commit_p99_ms"] = percentile(commits, 0.99);
     state.counters["bare_p50_ms"] = percentile(bares, 0.5);
     state.counters["bare_p99_ms"] = percentile(bares, 0.99);
+    state.counters["flushes_p50_ms"] = percentile(flushes, 0.5);
     state.counters["ratio_p50"] = percentile(commits, 0.5) / percentile(bares, 0.5);
     state.counters["ratio_p99"] = percentile(commits, 0.99) / percentile(bares, 0.99);
 }
