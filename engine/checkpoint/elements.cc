@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "offload/check.h"
+#include "offload/fp16.h"
 
 namespace headrace::engine {
 
@@ -35,7 +36,9 @@ void store_all(const ElementTarget& target, ValueAt value_at) {
             break;
         case Dtype::fp16:
             for (uint64_t i = 0; i < element_count; ++i) {
-                store<uint16_t>(weights, i, float_to_fp16(value_at(i)));
+                const float value = value_at(i);
+                store<uint16_t>(weights, i, offload::float_to_fp16(value));
+                if (!target.master.empty()) target.master[i] = value;
             }
             break;
         case Dtype::bf16:
@@ -63,38 +66,6 @@ float join_master(SplitMaster master) {
     return std::bit_cast<float>(bits);
 }
 
-float fp16_to_float(uint16_t bits) {
-    const uint32_t sign = (bits & 0x8000u) << 16;
-    const uint32_t exponent = (bits >> 10) & 0x1Fu;
-    const uint32_t fraction = bits & 0x3FFu;
-    constexpr uint32_t bias_difference = 127 - 15;
-    if (exponent == 0) {  // zero or subnormal: fraction * 2^-24, exact
-        const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-        return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-    }
-    const uint32_t widened = exponent == 0x1F ? 0xFFu : exponent + bias_difference;
-    return std::bit_cast<float>(sign | (widened << 23) | (fraction << 13));
-}
-
-uint16_t float_to_fp16(float value) {
-    const uint32_t bits = std::bit_cast<uint32_t>(value);
-    const uint32_t sign = (bits >> 16) & 0x8000u;
-    const uint32_t magnitude = bits & 0x7FFFFFFFu;
-    constexpr uint32_t infinity_bits = 0x7F800000;
-    constexpr uint32_t overflow_bits = 0x477FF000;        // 65520, half way to 2^16
-    constexpr uint32_t normal_bits_min = 0x38800000;      // 2^-14
-    constexpr uint32_t bias_difference_bits = 112 << 10;  // of the exponents, in place
-    if (magnitude > infinity_bits) return static_cast<uint16_t>(sign | 0x7E00u);
-    if (magnitude >= overflow_bits) return static_cast<uint16_t>(sign | 0x7C00u);
-    if (magnitude < normal_bits_min) {
-        // At 0.5 a float steps by 2^-24, as a subnormal fp16 does: the addition rounds for us.
-        const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-        return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000u));
-    }
-    const uint32_t rounded = magnitude + 0xFFFu + ((magnitude >> 13) & 1u);
-    return static_cast<uint16_t>(sign | ((rounded >> 13) - bias_difference_bits));
-}
-
 ElementTarget ElementTarget::piece(uint64_t first_element, uint64_t piece_count) const {
     CHECK_LE(first_element, element_count());
     CHECK_LE(piece_count, element_count() - first_element);
@@ -103,6 +74,7 @@ ElementTarget ElementTarget::piece(uint64_t first_element, uint64_t piece_count)
     result.weights = weights.subspan(offload::bytes_of(dtype, first_element),
                                      offload::bytes_of(dtype, piece_count));
     if (!lo.empty()) result.lo = lo.subspan(first_element, piece_count);
+    if (!master.empty()) result.master = master.subspan(first_element, piece_count);
     return result;
 }
 
@@ -112,6 +84,8 @@ void convert_elements(Dtype source_dtype, std::span<const std::byte> source,
     CHECK_EQ(source.size(), offload::bytes_of(source_dtype, target.element_count()));
     CHECK(target.lo.empty() || target.dtype == Dtype::bf16);
     CHECK(target.lo.empty() || target.lo.size() == target.element_count());
+    CHECK(target.master.empty() || target.dtype == Dtype::fp16);
+    CHECK(target.master.empty() || target.master.size() == target.element_count());
     CHECK(from != target.weights.data() || source_dtype == target.dtype);
     switch (source_dtype) {
         case Dtype::fp32:
@@ -121,8 +95,9 @@ void convert_elements(Dtype source_dtype, std::span<const std::byte> source,
                 return offload::bf16_to_float(load<uint16_t>(from, i));
             });
         case Dtype::fp16:
-            return store_all(target,
-                             [from](uint64_t i) { return fp16_to_float(load<uint16_t>(from, i)); });
+            return store_all(target, [from](uint64_t i) {
+                return offload::fp16_to_float(load<uint16_t>(from, i));
+            });
     }
     CHECK_TEXT(false, "a dtype that does not exist");
 }

@@ -23,16 +23,14 @@ struct SplitMaster {
 SplitMaster split_master(float value);
 float join_master(SplitMaster master);
 
-float fp16_to_float(uint16_t bits);
-// Rounds to nearest, ties to even; too large becomes infinity, every NaN a quiet one.
-uint16_t float_to_fp16(float value);
-
 // Where elements go. `weights` holds the elements in `dtype`. For bf16 they are the hi halves, and
 // `lo`, unless it is empty, holds as many lower halves: hi and lo together are the source, exactly.
+// For fp16 `master`, unless it is empty, holds the source itself, exactly.
 struct ElementTarget {
     offload::Dtype dtype = offload::Dtype::fp32;
     std::span<std::byte> weights;  // aligned for its elements
     std::span<uint16_t> lo;        // bf16 only
+    std::span<float> master = {};  // fp16 only
 
     uint64_t element_count() const { return weights.size() / offload::element_bytes(dtype); }
     // A part of it. CHECKs the range.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "offload/check.h"
+#include "offload/fp16.h"
 
 namespace headrace::kernels {
 
@@ -13,7 +14,7 @@ using offload::Dtype;
 namespace {
 
 constexpr std::array<ReduceRow, 2> table = {{
-    {"avx2", Isa::avx2_fma, &reduce_block_avx2},
+    {"avx2", Isa::avx2_fma_f16c, &reduce_block_avx2},
     {"scalar", Isa::baseline, &reduce_block_scalar},
 }};
 static_assert(table.back().required_isa == Isa::baseline);
@@ -23,7 +24,9 @@ float stash_at(const ReduceInput& input, uint64_t element) {
     if (input.stash_dtype == Dtype::fp32) {
         return reinterpret_cast<const float*>(input.stash.data())[element];
     }
-    return offload::bf16_to_float(reinterpret_cast<const uint16_t*>(input.stash.data())[element]);
+    const uint16_t bits = reinterpret_cast<const uint16_t*>(input.stash.data())[element];
+    return input.stash_dtype == Dtype::bf16 ? offload::bf16_to_float(bits)
+                                            : offload::fp16_to_float(bits);
 }
 
 // The tensor of the first element of the block that is not finite. Rare, hence unhurried.
@@ -48,7 +51,8 @@ std::span<const ReduceRow> reduce_rows() {
 
 bool is_supported(const ReduceRow& row) {
     return row.required_isa == Isa::baseline ||
-           (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+           (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+            __builtin_cpu_supports("f16c"));
 }
 
 const ReduceRow& best_reduce_row() {
@@ -64,7 +68,6 @@ ReduceOutput reduce_part(const ReduceRow& row, const ReduceInput& input) {
     CHECK(is_supported(row));
     CHECK_EQ(element_count % block_elements, 0u);
     CHECK(input.second_use.empty() || input.second_use.size() == element_count);
-    CHECK(input.stash_dtype != Dtype::fp16);
     CHECK_GE(input.stash.size(), bytes_of(input.stash_dtype, element_count));
     CHECK_EQ(reinterpret_cast<uintptr_t>(input.stash.data()) % alignof(float), 0u);
 
@@ -72,10 +75,11 @@ ReduceOutput reduce_part(const ReduceRow& row, const ReduceInput& input) {
     for (uint64_t first = 0; first < element_count; first += block_elements) {
         BlockOperands operands{.first_use = input.first_use.data() + first};
         if (!input.second_use.empty()) operands.second_use = input.second_use.data() + first;
-        if (input.stash_dtype == Dtype::bf16) {
-            operands.stash_bf16 = reinterpret_cast<uint16_t*>(input.stash.data()) + first;
-        } else {
+        if (input.stash_dtype == Dtype::fp32) {
             operands.stash_fp32 = reinterpret_cast<float*>(input.stash.data()) + first;
+        } else {
+            auto* const halves = reinterpret_cast<uint16_t*>(input.stash.data()) + first;
+            (input.stash_dtype == Dtype::bf16 ? operands.stash_bf16 : operands.stash_fp16) = halves;
         }
         const double squares = row.reduce_block(operands);
         if (std::isfinite(squares)) {

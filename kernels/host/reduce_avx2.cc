@@ -1,4 +1,5 @@
-// One block with AVX2 and FMA, 16 elements at a time; this file alone is compiled with those flags.
+// One block with AVX2, FMA and F16C, 16 elements at a time; this file alone is compiled with those
+// flags.
 #include <immintrin.h>
 
 #include "kernels/host/reduce_block.h"
@@ -15,6 +16,15 @@ __m256i round_to_bf16(__m256 values) {
     const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, bias), 16);
     const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
     return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7FC0), _mm256_castps_si256(is_nan));
+}
+
+// Nearest even, too large infinite, every NaN the quiet one of its sign.
+__m128i round_to_fp16(__m256 values) {
+    const __m256i sign = _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(-1 << 31));
+    const __m256i nan = _mm256_or_si256(sign, _mm256_set1_epi32(0x7FC00000));
+    const __m256 is_nan = _mm256_cmp_ps(values, values, _CMP_UNORD_Q);
+    const __m256 quiet = _mm256_blendv_ps(values, _mm256_castsi256_ps(nan), is_nan);
+    return _mm256_cvtps_ph(quiet, _MM_FROUND_TO_NEAREST_INT);
 }
 
 __m256 widen(__m256i bf16) {
@@ -59,6 +69,14 @@ double reduce_block_avx2(const BlockOperands& operands) {
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(operands.stash_bf16 + i), ordered);
             low = widen(low_bits);
             high = widen(high_bits);
+        } else if (operands.stash_fp16 != nullptr) {
+            const __m128i low_bits = round_to_fp16(low);
+            const __m128i high_bits = round_to_fp16(high);
+            auto* const target = reinterpret_cast<__m128i*>(operands.stash_fp16 + i);
+            _mm_storeu_si128(target, low_bits);
+            _mm_storeu_si128(target + 1, high_bits);
+            low = _mm256_cvtph_ps(low_bits);
+            high = _mm256_cvtph_ps(high_bits);
         } else {
             _mm256_storeu_ps(operands.stash_fp32 + i, low);
             _mm256_storeu_ps(operands.stash_fp32 + i + 8, high);

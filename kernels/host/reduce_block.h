@@ -14,6 +14,7 @@ struct BlockOperands {
     const float* first_use = nullptr;
     const float* second_use = nullptr;  // null: used once
     uint16_t* stash_bf16 = nullptr;
+    uint16_t* stash_fp16 = nullptr;
     float* stash_fp32 = nullptr;
 };
 

@@ -1,6 +1,7 @@
 // The oracle of the reduce rows.
 #include "kernels/host/reduce_block.h"
 #include "offload/dtype.h"
+#include "offload/fp16.h"
 
 namespace headrace::kernels {
 
@@ -18,6 +19,9 @@ double reduce_block_scalar(const BlockOperands& operands) {
         if (operands.stash_bf16 != nullptr) {
             operands.stash_bf16[i] = offload::float_to_bf16(sum);
             sum = offload::bf16_to_float(operands.stash_bf16[i]);
+        } else if (operands.stash_fp16 != nullptr) {
+            operands.stash_fp16[i] = offload::float_to_fp16(sum);
+            sum = offload::fp16_to_float(operands.stash_fp16[i]);
         } else {
             operands.stash_fp32[i] = sum;
         }

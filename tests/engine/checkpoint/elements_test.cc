@@ -10,10 +10,14 @@
 #include <limits>
 #include <vector>
 
+#include "offload/fp16.h"
+
 namespace headrace::engine {
 namespace {
 
 using offload::Dtype;
+using offload::float_to_fp16;
+using offload::fp16_to_float;
 
 uint32_t bits_of(float value) {
     return std::bit_cast<uint32_t>(value);
@@ -114,6 +118,30 @@ TEST(Elements, MasterFromFp32IsExactAndFromBf16HasNoLowerHalf) {
     convert_elements(Dtype::bf16, std::as_bytes(std::span(&coarse, 1)), target());
     EXPECT_EQ(hi, coarse);
     EXPECT_EQ(lo, 0);
+}
+
+// An fp16 weight keeps the source beside it, whatever it was.
+TEST(Elements, MasterOfFp16IsTheSource) {
+    const std::vector<float> values = {0.1f, -65519.0f, 1e-7f, 0.0f};
+    for (const Dtype source : {Dtype::fp32, Dtype::fp16}) {
+        std::vector<uint16_t> weights(values.size());
+        std::vector<float> master(values.size(), 7);
+        ElementTarget target{Dtype::fp16, std::as_writable_bytes(std::span(weights)), {}};
+        target.master = master;
+        std::vector<uint16_t> halves;
+        for (const float value : values) halves.push_back(float_to_fp16(value));
+        convert_elements(source,
+                         source == Dtype::fp32 ? std::as_bytes(std::span(values))
+                                               : std::as_bytes(std::span(halves)),
+                         target);
+        for (size_t i = 0; i < values.size(); ++i) {
+            EXPECT_EQ(weights[i], halves[i]);
+            EXPECT_EQ(master[i], source == Dtype::fp32 ? values[i] : fp16_to_float(halves[i]));
+        }
+        const ElementTarget piece = target.piece(1, 2);
+        EXPECT_EQ(piece.master.data(), master.data() + 1);
+        EXPECT_EQ(piece.master.size(), 2u);
+    }
 }
 
 TEST(ElementsDeathTest, LowerHalvesBelongToBf16) {

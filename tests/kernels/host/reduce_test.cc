@@ -6,12 +6,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "offload/fp16.h"
 
 namespace headrace::kernels {
 
@@ -47,8 +50,9 @@ struct Part {
     }
     float stash_at(uint64_t i) const {
         if (stash_dtype == Dtype::fp32) return std::bit_cast<float>(stash[i]);
-        const auto* bf16 = reinterpret_cast<const uint16_t*>(stash.data());
-        return offload::bf16_to_float(bf16[i]);
+        const uint16_t half = reinterpret_cast<const uint16_t*>(stash.data())[i];
+        return stash_dtype == Dtype::bf16 ? offload::bf16_to_float(half)
+                                          : offload::fp16_to_float(half);
     }
 };
 
@@ -107,7 +111,7 @@ ReduceOutput reduce_layer(const offload::Layout& layout, const std::vector<float
 TEST(Reduce, rows_have_scalar_bits) {
     for (const ReduceRow& row : reduce_rows()) {
         if (!is_supported(row)) continue;
-        for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+        for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
             for (const bool two_uses : {false, true}) {
                 Part expected = whole_tensor_part(3 * 2048, 1);
                 if (two_uses) expected.second = wide_values(3 * 2048, 2);
@@ -117,6 +121,11 @@ TEST(Reduce, rows_have_scalar_bits) {
                 expected.first[2050] = std::numeric_limits<float>::max();
                 expected.first[2051] = not_a_number;
                 expected.first[2052] = -INFINITY;
+                expected.first[2053] = -not_a_number;
+                expected.first[2054] = 65519.9f;  // the last that fp16 rounds down
+                expected.first[2055] = 65520.0f;
+                expected.first[2056] = 0x1.8p-25f;  // between two subnormals of fp16
+                if (two_uses) expected.second[2056] = 0;
                 Part actual = expected;
                 const ReduceOutput output = actual.reduce(row);
                 EXPECT_EQ(output, expected.reduce(reduce_rows().back())) << row.name;
@@ -128,9 +137,13 @@ TEST(Reduce, rows_have_scalar_bits) {
 }
 
 TEST(Reduce, stash_and_norm_are_those_of_plain_arithmetic) {
-    for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
         Part part = whole_tensor_part(2 * 2048, 3);
         part.second = wide_values(2 * 2048, 4);
+        if (dtype == Dtype::fp16) {
+            for (float& value : part.first) value = std::clamp(value, -3e4f, 3e4f);
+            for (float& value : part.second) value = std::clamp(value, -3e4f, 3e4f);
+        }
         part.stash_dtype = dtype;
         const ReduceOutput output = part.reduce(best_reduce_row());
         long double squares = 0;
@@ -138,6 +151,8 @@ TEST(Reduce, stash_and_norm_are_those_of_plain_arithmetic) {
             float expected = part.first[i] + part.second[i];
             if (dtype == Dtype::bf16) {
                 expected = offload::bf16_to_float(offload::float_to_bf16(expected));
+            } else if (dtype == Dtype::fp16) {
+                expected = offload::fp16_to_float(offload::float_to_fp16(expected));
             }
             ASSERT_EQ(part.stash_at(i), expected);
             squares += static_cast<long double>(expected) * static_cast<long double>(expected);
@@ -157,6 +172,16 @@ TEST(Reduce, norm_is_of_the_rounded_values) {
     part.stash_dtype = Dtype::fp32;
     const auto exact = static_cast<double>(1.003f);
     EXPECT_EQ(part.reduce(best_reduce_row()).squares.to_double(), exact * exact);
+}
+
+// fp16 ends at 65504: a sum beyond it is not finite, and the step will be skipped.
+TEST(Reduce, a_sum_beyond_fp16_is_not_finite) {
+    Part part = whole_tensor_part(2048, 5);
+    std::fill(part.first.begin(), part.first.end(), 4e4f);
+    part.stash_dtype = Dtype::fp16;
+    EXPECT_FALSE(part.reduce(best_reduce_row()).non_finite_tensor.has_value());
+    part.second.assign(2048, 4e4f);
+    EXPECT_EQ(part.reduce(best_reduce_row()).non_finite_tensor, 0u);
 }
 
 TEST(Reduce, an_fp32_stash_may_be_the_accumulator) {
