@@ -14,13 +14,10 @@ namespace headrace::kernels {
 using offload::Error;
 using offload::ErrorCode;
 
-std::string cuda_module_path() {
-    std::error_code ignored;  // without /proc the name alone is looked for in the usual places
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-    return (program.parent_path() / "libheadrace_cuda.so").string();
-}
+namespace {
 
-offload::Result<std::string> describe_cuda(const std::string& module_path) {
+// What the module exports under this name.
+offload::Result<void*> find_export(const std::string& module_path, const char* name) {
     CHECK(!module_path.empty());
     if (access(module_path.c_str(), R_OK) != 0) {
         return Error{ErrorCode::failed,
@@ -39,18 +36,40 @@ offload::Result<std::string> describe_cuda(const std::string& module_path) {
                          "use device: host",
                      reason == nullptr ? "" : reason};
     }
-    const auto describe = reinterpret_cast<decltype(&headrace_cuda_describe)>(
-        dlsym(module, "headrace_cuda_describe"));
-    if (describe == nullptr) {
+    void* found = dlsym(module, name);
+    if (found == nullptr) {
         return Error{ErrorCode::failed,
-                     module_path + " is not a CUDA module of Headrace: remove it and build again",
+                     module_path +
+                         " is not a CUDA module of this Headrace: remove it and build "
+                         "again",
                      ""};
     }
+    return found;
+}
+
+}  // namespace
+
+std::string cuda_module_path() {
+    std::error_code ignored;  // without /proc the name alone is looked for in the usual places
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+    return (program.parent_path() / "libheadrace_cuda.so").string();
+}
+
+offload::Result<std::string> describe_cuda(const std::string& module_path) {
+    const auto found = find_export(module_path, "headrace_cuda_describe");
+    if (!found) return found.error();
+    const auto describe = reinterpret_cast<decltype(&headrace_cuda_describe)>(*found);
     std::array<char, 512> text{};
     const int device_count = describe(text.data(), text.size());
     CHECK_GE(device_count, 0);
     CHECK(text[0] != '\0');
     return std::string(text.data());
+}
+
+offload::Result<CudaUpdate> find_cuda_update(const std::string& module_path) {
+    const auto found = find_export(module_path, "headrace_cuda_update");
+    if (!found) return found.error();
+    return CudaUpdate{.start = reinterpret_cast<decltype(&headrace_cuda_update)>(*found)};
 }
 
 }  // namespace headrace::kernels

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "kernels/adamw.h"
 #include "offload/result.h"
 
 namespace headrace::kernels {
@@ -16,5 +17,12 @@ std::string cuda_module_path();
 // call takes about a second. Error (failed): the library is missing, because this build had no CUDA
 // toolkit, or cannot be loaded.
 offload::Result<std::string> describe_cuda(const std::string& module_path);
+
+// The update on the card (headrace_cuda_update of kernels/cuda/module.h), valid until the process
+// ends. Errors as above; that there is no device is said when it is called.
+struct CudaUpdate {
+    int (*start)(const UpdateFactors* factors, const UpdateOperands* operands, void* stream);
+};
+offload::Result<CudaUpdate> find_cuda_update(const std::string& module_path);
 
 }  // namespace headrace::kernels

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "kernels/adamw.h"
+
 namespace headrace::kernels {
 
 extern "C" {
@@ -11,6 +13,12 @@ extern "C" {
 // torch that was linked, and the first device or why there is none. Returns the number of devices.
 // Needs no driver. Any thread.
 int headrace_cuda_describe(char* target, size_t target_bytes);
+
+// Starts the update of kernels/adamw.h on `stream` (a cudaStream_t; null: the default one) of the
+// current device, in whose memory the operands lie; they keep find_fault. Returns at once: 0, or
+// the cudaError_t that kept it from starting, such as that there is no device. Any thread.
+int headrace_cuda_update(const UpdateFactors* factors, const UpdateOperands* operands,
+                         void* stream);
 
 }  // extern "C"
 

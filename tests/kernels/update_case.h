@@ -1,0 +1,36 @@
+// One part's operands for the tests of kernels/adamw.h, filled from a seed: weights, moments and
+// gradients over many orders of magnitude, with zeros, denormals and the largest values among them,
+// and a few steps' constants. The memory is ordinary.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/adamw.h"
+
+namespace headrace::kernels {
+
+enum class CaseWeight : uint8_t { split, fp32 };
+enum class CaseGradient : uint8_t { bf16, fp32 };
+
+struct UpdateCase {
+    std::vector<uint16_t> hi, lo, gradient_bf16;
+    std::vector<float> weight, m, v, gradient_fp32;
+
+    UpdateOperands operands();
+    bool operator==(const UpdateCase& other) const;  // of bits
+};
+
+struct CaseShape {
+    CaseWeight weight = CaseWeight::split;
+    CaseGradient gradient = CaseGradient::bf16;
+    uint64_t element_count = 0;
+};
+
+// Finite values only. Element i of two cases of one seed is the same whatever their counts.
+UpdateCase make_case(const CaseShape& shape, uint32_t seed);
+
+// A run's first step, a late one with everything switched on, and Adam's decay in the gradient.
+std::vector<UpdateFactors> case_factors();
+
+}  // namespace headrace::kernels
