@@ -23,7 +23,6 @@ constexpr CaseShape shapes[] = {{CaseWeight::split, CaseGradient::bf16},
                                 {CaseWeight::fp32, CaseGradient::fp32}};
 
 UpdateFactors factors_of(const cpu_adam::StepFactors& factors) {
-    static_assert(sizeof(UpdateFactors) == sizeof(cpu_adam::StepFactors));
     return {.gradient_scale = factors.gradient_scale,
             .l2 = factors.l2,
             .m_rate = factors.m_rate,
