@@ -238,8 +238,8 @@ bool exists(const std::string& file) {
 std::string run_folder_of(const std::string& path, const std::string& run_name, Role role) {
     CHECK(!path.empty());
     CHECK(!run_name.empty());
-    return path + (path.back() == '/' ? "headrace-" : "/headrace-") + run_name +
-           std::string(role == Role::successor ? successor_ending : "");
+    return fmt::format("{}{}{}{}{}", path, path.back() == '/' ? "" : "/", run_folder_prefix,
+                       run_name, role == Role::successor ? successor_ending : "");
 }
 
 Status check_run_name(const std::string& run_name) {

@@ -19,6 +19,7 @@ namespace headrace::nvme {
 
 // A successor's folder lies beside that of the store it will succeed (FORMAT.md, successors).
 enum class Role : uint8_t { truth, successor };
+inline constexpr std::string_view run_folder_prefix = "headrace-";
 inline constexpr std::string_view successor_ending = ".next";
 
 // Whether anything has this name, a link to nothing included.

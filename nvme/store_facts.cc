@@ -23,8 +23,6 @@ using offload::Status;
 
 namespace {
 
-constexpr std::string_view folder_prefix = "headrace-";
-
 // Read and nothing else; the lock stays with whoever has it.
 Result<DirectFile> open_map(const std::string& folder) {
     return DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered, {});
@@ -221,9 +219,9 @@ Result<std::vector<ListedStore>> list_stores(const std::string& path) {
     std::vector<ListedStore> stores;
     for (const auto& entry : entries) {
         std::string name = entry.path().filename().string();
-        if (!name.starts_with(folder_prefix) || !entry.is_directory(error)) continue;
+        if (!name.starts_with(run_folder_prefix) || !entry.is_directory(error)) continue;
         ListedStore store{.folder = entry.path().string()};
-        name.erase(0, folder_prefix.size());
+        name.erase(0, run_folder_prefix.size());
         if (name.ends_with(successor_ending)) {
             name.erase(name.size() - successor_ending.size());
             store.role = Role::successor;

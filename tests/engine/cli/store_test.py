@@ -178,6 +178,15 @@ class StoreTest(unittest.TestCase):
         shutil.rmtree(self.out)  # all that is needed is in the store
         self.check_resumes()
 
+    def test_a_start_on_other_drives_sees_the_run_that_is_left(self):
+        self.stopped()
+        metrics = (self.out / "metrics.jsonl").read_bytes()
+        in_memory = [word for word in self.job(*IN_MEMORY) if word not in ("--nvme", self.drive)]
+        for job in (in_memory, self.job(drives=self.drives[1:2])):
+            self.ended(USAGE, *job, parts=["unfinished run", self.drive])
+        self.assertEqual((self.out / "metrics.jsonl").read_bytes(), metrics)
+        self.check_resumes()
+
     def test_a_finished_run_and_other_recipes(self):
         self.stopped()
         other = self.ended(0, *self.job(RESUME, "learning_rate=2e-2", "max_steps=7"))
