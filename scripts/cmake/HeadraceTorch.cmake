@@ -24,13 +24,22 @@ if(NOT HEADRACE_TORCH STREQUAL "OFF")
     message(FATAL_ERROR "The Python package torch was not found (looked at HEADRACE_TORCH=${HEADRACE_TORCH}). "
       "Run scripts/setup, or pass -DHEADRACE_TORCH=<folder of the package>, or =OFF for the parts without it.")
   endif()
+  # The OpenMP runtime that torch itself loads; a second one would bring a second set of threads.
+  file(GLOB torch_openmp ${torch_folder}/lib/libgomp*.so* ${torch_folder}/../torch.libs/libgomp*.so*)
+  if(NOT torch_openmp)
+    message(FATAL_ERROR "No libgomp in ${torch_folder}/lib: the OpenMP runtime of this torch was not found.")
+  endif()
+  list(GET torch_openmp 0 torch_openmp)
   add_library(headrace_libtorch INTERFACE)
   add_library(headrace::libtorch ALIAS headrace_libtorch)
   target_include_directories(headrace_libtorch SYSTEM INTERFACE
     ${torch_folder}/include ${torch_folder}/include/torch/csrc/api/include)
   target_link_libraries(headrace_libtorch INTERFACE
-    -Wl,--push-state,--no-as-needed ${torch_folder}/lib/libtorch_cpu.so ${torch_folder}/lib/libc10.so -Wl,--pop-state)
-  target_link_options(headrace_libtorch INTERFACE -Wl,-rpath,${torch_folder}/lib)
+    -Wl,--push-state,--no-as-needed ${torch_folder}/lib/libtorch_cpu.so ${torch_folder}/lib/libc10.so -Wl,--pop-state
+    ${torch_openmp})
+  get_filename_component(torch_openmp_folder ${torch_openmp} DIRECTORY)
+  target_link_options(headrace_libtorch INTERFACE
+    -Wl,-rpath,${torch_folder}/lib -Wl,-rpath,${torch_openmp_folder})
   set(HEADRACE_HAS_TORCH ON)
   message(STATUS "LibTorch: ${torch_folder}")
 endif()

@@ -1,5 +1,6 @@
 #include "engine/torch/ops/attention.h"
 
+#include <algorithm>
 #include <tuple>
 
 namespace headrace::engine {
@@ -17,6 +18,74 @@ at::Tensor split_heads(const at::Tensor& x, const AttentionShape& shape, int64_t
 // (rows, heads, columns, head_dim) -> (tokens, heads * head_dim), in `dtype`
 at::Tensor join_heads(const at::Tensor& x, at::ScalarType dtype) {
     return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)}).to(dtype);
+}
+
+void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const AttentionShape& shape) {
+    CHECK_GT(shape.kv_head_count, 0);
+    CHECK_EQ(shape.head_count % shape.kv_head_count, 0);
+    CHECK_EQ(q.size(0), shape.row_count * shape.column_count);
+    CHECK_EQ(q.size(1), shape.head_count * shape.head_dim);
+    CHECK_EQ(k.size(0), q.size(0));
+    CHECK_EQ(k.size(1), shape.kv_head_count * shape.head_dim);
+    CHECK(k.sizes() == v.sizes());
+    CHECK(q.is_contiguous() && k.is_contiguous() && v.is_contiguous());
+    CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type());
+}
+
+void check_out(const AttentionOut& out, const at::Tensor& q, const AttentionShape& shape) {
+    CHECK(out.attended.sizes() == q.sizes() && out.attended.is_contiguous());
+    CHECK(out.attended.scalar_type() == q.scalar_type());
+    CHECK(out.log_sum.is_contiguous() && out.log_sum.scalar_type() == at::kFloat);
+    CHECK_EQ(out.log_sum.numel(), shape.row_count * shape.head_count * shape.column_count);
+}
+
+// (tokens, heads * head_dim) -> (rows, heads, columns, head_dim), fp32
+at::Tensor heads_of(const at::Tensor& x, const AttentionShape& shape, int64_t head_count) {
+    return split_heads(x, shape, head_count).to(at::kFloat).transpose(1, 2);
+}
+
+void reference_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const AttentionShape& shape, const AttentionOut& out) {
+    const auto [attended, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        heads_of(q, shape, shape.head_count), heads_of(k, shape, shape.kv_head_count),
+        heads_of(v, shape, shape.kv_head_count), 0.0, true);
+    at::Tensor target = split_heads(out.attended, shape, shape.head_count);
+    target.copy_(attended.transpose(1, 2));  // (rows, columns, heads, head_dim)
+    at::Tensor(out.log_sum).view(log_sum.sizes()).copy_(log_sum);
+}
+
+void reference_backward(const at::Tensor& d_attended, const at::Tensor& q, const at::Tensor& k,
+                        const at::Tensor& v, const AttentionOut& forward,
+                        const AttentionShape& shape, const AttentionGradients& gradients) {
+    // torch wants the statistics as it makes them: (rows, columns, heads), seen transposed.
+    const at::Tensor log_sum =
+        forward.log_sum.view({shape.row_count, shape.head_count, shape.column_count})
+            .transpose(1, 2)
+            .contiguous()
+            .transpose(1, 2);
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        heads_of(d_attended, shape, shape.head_count), heads_of(q, shape, shape.head_count),
+        heads_of(k, shape, shape.kv_head_count), heads_of(v, shape, shape.kv_head_count),
+        heads_of(forward.attended, shape, shape.head_count), log_sum, 0.0, true);
+    split_heads(gradients.dq, shape, shape.head_count).copy_(dq.transpose(1, 2));
+    split_heads(gradients.dk, shape, shape.kv_head_count).copy_(dk.transpose(1, 2));
+    split_heads(gradients.dv, shape, shape.kv_head_count).copy_(dv.transpose(1, 2));
+}
+
+// fp32 copies of operands and results, and per thread the scores and their gradient of a tile of
+// at most 256 queries by 512 keys, fp32.
+uint64_t reference_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
+                                 int64_t thread_count) {
+    const auto tokens = static_cast<uint64_t>(shape.row_count * shape.column_count);
+    const auto queries = tokens * static_cast<uint64_t>(shape.head_count * shape.head_dim);
+    const auto keys = tokens * static_cast<uint64_t>(shape.kv_head_count * shape.head_dim);
+    const auto columns = static_cast<uint64_t>(shape.column_count);
+    const uint64_t tile = std::min<uint64_t>(columns, 256) * std::min<uint64_t>(columns, 512);
+    const uint64_t copies = element_bytes == 4 ? 0 : 4 * (3 * queries + 2 * keys);
+    const uint64_t results = 4 * (queries + 2 * keys);
+    const uint64_t statistics = 8 * tokens * static_cast<uint64_t>(shape.head_count);
+    return copies + results + statistics + static_cast<uint64_t>(thread_count) * 8 * tile;
 }
 
 struct Attention : torch::autograd::Function<Attention> {
@@ -61,6 +130,52 @@ struct Attention : torch::autograd::Function<Attention> {
 };
 
 }  // namespace
+
+AttentionOut attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionShape& shape, Kernels kernels) {
+    AttentionOut out{at::empty(q.sizes(), q.options()),
+                     at::empty({shape.row_count, shape.head_count, shape.column_count},
+                               q.options().dtype(at::kFloat))};
+    attention_forward_into(q, k, v, shape, kernels, out);
+    return out;
+}
+
+void attention_forward_into(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const AttentionShape& shape, Kernels, const AttentionOut& out) {
+    check_operands(q, k, v, shape);
+    check_out(out, q, shape);
+    reference_forward(q, k, v, shape, out);
+}
+
+AttentionGradients attention_backward(const at::Tensor& d_attended, const at::Tensor& q,
+                                      const at::Tensor& k, const at::Tensor& v,
+                                      const AttentionOut& forward, const AttentionShape& shape,
+                                      Kernels kernels) {
+    AttentionGradients gradients{at::empty(q.sizes(), q.options()),
+                                 at::empty(k.sizes(), k.options()),
+                                 at::empty(v.sizes(), v.options())};
+    attention_backward_into(d_attended, q, k, v, forward, shape, kernels, gradients);
+    return gradients;
+}
+
+void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, const at::Tensor& k,
+                             const at::Tensor& v, const AttentionOut& forward,
+                             const AttentionShape& shape, Kernels,
+                             const AttentionGradients& gradients) {
+    check_operands(q, k, v, shape);
+    check_out(forward, q, shape);
+    CHECK(d_attended.sizes() == q.sizes() && d_attended.is_contiguous());
+    CHECK(d_attended.scalar_type() == q.scalar_type());
+    check_operands(gradients.dq, gradients.dk, gradients.dv, shape);
+    CHECK(gradients.dq.scalar_type() == q.scalar_type());
+    reference_backward(d_attended, q, k, v, forward, shape, gradients);
+}
+
+uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
+                                 int64_t thread_count, Kernels) {
+    CHECK_GT(thread_count, 0);
+    return reference_scratch_bytes(shape, element_bytes, thread_count);
+}
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const RopeTable& table, const AttentionShape& shape) {

@@ -63,4 +63,16 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn) {
     return turned;
 }
 
+void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels) {
+    CHECK_EQ(x.dim(), 2);
+    CHECK(x.is_contiguous());
+    const int64_t column_count = table.cosine.size(0);
+    const int64_t head_dim = 2 * table.cosine.size(2);
+    CHECK_EQ(x.size(0) % column_count, 0);
+    CHECK_EQ(x.size(1) % head_dim, 0);
+    at::Tensor split = x.view({x.size(0) / column_count, column_count, x.size(1) / head_dim,
+                               head_dim});  // (rows, columns, heads, head_dim)
+    split.copy_(rotate(split, table, turn));
+}
+
 }  // namespace headrace::engine

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/models/llama.h"
+#include "engine/torch/ops/kernels.h"
 
 namespace headrace::engine {
 
@@ -28,5 +29,10 @@ enum class Turn : uint8_t { forward, back };
 
 // x: (rows, columns, heads, head_dim), any float dtype -> the same shape in fp32, contiguous.
 at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn);
+
+// Turns x: (tokens, heads * head_dim), contiguous, any float dtype, in place: in fp32, rounded
+// once. Token t stands at position t % columns, the table's. No graph is made.
+void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn,
+                  Kernels kernels = Kernels::fused);
 
 }  // namespace headrace::engine
