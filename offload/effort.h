@@ -1,0 +1,21 @@
+// Effort: the arithmetic of a workload's compute ops, which layouts do not tell: floating-point
+// operations per layer and micro-batch (a multiply and an add are two). The engine that knows the
+// model counts them, for the largest micro-batch.
+#pragma once
+
+#include <vector>
+
+namespace headrace::offload {
+
+struct LayerEffort {
+    double forward_flop = 0;
+    double recompute_flop = 0;  // of backward, where the layer's values were not kept
+    double backward_flop = 0;   // without it. The head: forward is 0, all is here
+};
+
+struct Effort {
+    std::vector<LayerEffort> layers;  // as Layout::layers
+    double loss_flop = 0;             // the head without backward, in an evaluation
+};
+
+}  // namespace headrace::offload
