@@ -25,8 +25,8 @@ Value acc_value(uint32_t part, uint8_t use, uint32_t micro_batch) {
             .micro_batch = static_cast<int16_t>(micro_batch)};
 }
 
-Value boundary_value(Kind kind, uint32_t boundary, uint32_t micro_batch) {
-    return {.kind = kind, .of = boundary, .micro_batch = static_cast<int16_t>(micro_batch)};
+Value micro_batch_value(Kind kind, uint32_t of, uint32_t micro_batch) {
+    return {.kind = kind, .of = of, .micro_batch = static_cast<int16_t>(micro_batch)};
 }
 
 // The micro-batches [first, end) of one pass over the layers.
@@ -54,6 +54,8 @@ class Builder {
         ram_stash_.slots = table_.ram_stash;
         ram_acc_.slots = table_.ram_acc;
         ram_act_.slots = table_.ram_act;
+        gpu_kept_.slots = table_.gpu_kept;
+        ram_kept_.slots = table_.ram_kept;
     }
 
     Schedule build() {
@@ -231,18 +233,22 @@ class Builder {
     }
 
     SlotId act_on_gpu(uint32_t boundary, uint32_t micro_batch, const Group& group) {
-        const Value act = boundary_value(Kind::act, boundary, micro_batch);
+        const Value act = micro_batch_value(Kind::act, boundary, micro_batch);
         if (const auto slot = out_.held(gpu_act_, act)) return *slot;
         CHECK_LT(boundary, head());
-        const SlotId home = table_.act[boundary][micro_batch - group.first];
+        return bring_back(act, table_.act[boundary][micro_batch - group.first], gpu_act_, ram_act_);
+    }
+
+    // From its home to a slot of the gpu ring, unless its home is on the gpu.
+    SlotId bring_back(const Value& value, SlotId home, Ring& gpu_ring, Ring& ram_ring) {
         if (tier_of(home) == Tier::gpu) return home;
         SlotId source = home;
         if (tier_of(home) == Tier::nvme) {
-            source = out_.take(ram_act_);
-            out_.copy({OpKind::fetch, act, home, source, if_train, {}});
+            source = out_.take(ram_ring);
+            out_.copy({OpKind::fetch, value, home, source, if_train, {}});
         }
-        const SlotId slot = out_.take(gpu_act_);
-        out_.copy({OpKind::fetch, act, source, slot, if_train, {}});
+        const SlotId slot = out_.take(gpu_ring);
+        out_.copy({OpKind::fetch, value, source, slot, if_train, {}});
         return slot;
     }
 
@@ -263,17 +269,44 @@ class Builder {
             Op op = compute(Pass::forward, layer, m);
             read_weights(op, layer, weights);
             if (layer > 0) {
-                op.accesses.push_back(
-                    {act_on_gpu(layer, m, group), boundary_value(Kind::act, layer, m), Mode::read});
+                op.accesses.push_back({act_on_gpu(layer, m, group),
+                                       micro_batch_value(Kind::act, layer, m), Mode::read});
             }
-            const Value out = boundary_value(Kind::act, layer + 1, m);
+            const Value out = micro_batch_value(Kind::act, layer + 1, m);
             const SlotId slot = act_slot(layer + 1, m - group.first);
             op.accesses.push_back({slot, out, Mode::write});
+            const SlotId kept = keeps(layer) ? kept_slot(layer, m - group.first) : no_slot;
+            if (keeps(layer)) op.accesses.push_back({kept, kept_value(layer, m), Mode::write});
             out_.emit(std::move(op));
             out_.hold(slot, out);
-            if (!training() || layer + 1 == head()) continue;
-            send_home(out, slot, table_.act[layer + 1][m - group.first], ram_act_);
+            if (training() && layer + 1 < head()) {
+                send_home(out, slot, table_.act[layer + 1][m - group.first], ram_act_);
+            }
+            if (!keeps(layer)) continue;
+            out_.hold(kept, kept_value(layer, m));
+            send_home(kept_value(layer, m), kept, table_.kept[layer][m - group.first], ram_kept_);
         }
+    }
+
+    // --- what forward keeps for backward -------------------------------------------------------
+
+    bool keeps(uint32_t layer) const { return training() && !table_.kept[layer].empty(); }
+
+    static Value kept_value(uint32_t layer, uint32_t micro_batch) {
+        return micro_batch_value(Kind::kept, layer, micro_batch);
+    }
+
+    // Where forward leaves it: its home on the gpu, or the ring.
+    SlotId kept_slot(uint32_t layer, uint32_t place) {
+        const SlotId home = table_.kept[layer][place];
+        return tier_of(home) == Tier::gpu ? home : out_.take(gpu_kept_);
+    }
+
+    SlotId kept_on_gpu(uint32_t layer, uint32_t micro_batch, const Group& group) {
+        const Value kept = kept_value(layer, micro_batch);
+        if (const auto slot = out_.held(gpu_kept_, kept)) return *slot;
+        const SlotId home = table_.kept[layer][micro_batch - group.first];
+        return bring_back(kept, home, gpu_kept_, ram_kept_);
     }
 
     // --- head and backward ---------------------------------------------------------------------
@@ -299,10 +332,10 @@ class Builder {
             Op op = compute(training() ? Pass::head : Pass::loss, layer, m);
             read_weights(op, layer, weights);
             op.accesses.push_back(
-                {act_on_gpu(layer, m, group), boundary_value(Kind::act, layer, m), Mode::read});
+                {act_on_gpu(layer, m, group), micro_batch_value(Kind::act, layer, m), Mode::read});
             if (training()) {
                 add_accumulators(op, layer, m, accs);
-                const Value grad = boundary_value(Kind::dact, layer, m);
+                const Value grad = micro_batch_value(Kind::dact, layer, m);
                 const SlotId slot = out_.take(gpu_dact_);
                 op.accesses.push_back({slot, grad, Mode::write});
                 out_.hold(slot, grad);
@@ -320,16 +353,20 @@ class Builder {
             Op op = compute(Pass::backward, layer, m);
             if (layer > 0) {
                 read_weights(op, layer, weights);
-                op.accesses.push_back(
-                    {act_on_gpu(layer, m, group), boundary_value(Kind::act, layer, m), Mode::read});
+                op.accesses.push_back({act_on_gpu(layer, m, group),
+                                       micro_batch_value(Kind::act, layer, m), Mode::read});
             }
-            const Value grad_out = boundary_value(Kind::dact, layer + 1, m);
+            if (keeps(layer)) {
+                op.accesses.push_back(
+                    {kept_on_gpu(layer, m, group), kept_value(layer, m), Mode::read});
+            }
+            const Value grad_out = micro_batch_value(Kind::dact, layer + 1, m);
             const auto grad_slot = out_.held(gpu_dact_, grad_out);
             CHECK(grad_slot.has_value());
             op.accesses.push_back({*grad_slot, grad_out, Mode::read});
             add_accumulators(op, layer, m, accs);
             if (layer > 0) {
-                const Value grad_in = boundary_value(Kind::dact, layer, m);
+                const Value grad_in = micro_batch_value(Kind::dact, layer, m);
                 const SlotId slot = out_.take(gpu_dact_);
                 op.accesses.push_back({slot, grad_in, Mode::write});
                 out_.hold(slot, grad_in);
@@ -475,8 +512,8 @@ class Builder {
     const Plan& plan_;
     const SlotTable table_;
     Emitter out_;
-    Ring gpu_hi_, gpu_acc_, gpu_seam_, gpu_stash_, gpu_act_, gpu_dact_;
-    Ring ram_hi_, ram_opt_, ram_stash_, ram_acc_, ram_act_;
+    Ring gpu_hi_, gpu_acc_, gpu_seam_, gpu_stash_, gpu_act_, gpu_dact_, gpu_kept_;
+    Ring ram_hi_, ram_opt_, ram_stash_, ram_acc_, ram_act_, ram_kept_;
     std::vector<bool> is_updated_ = std::vector<bool>(layer_count(workload_), false);
 };
 

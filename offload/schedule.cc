@@ -10,9 +10,9 @@
 namespace headrace::offload {
 
 std::string_view name_of(Kind kind) {
-    constexpr std::array<std::string_view, 11> names = {"hi",      "opt",     "stash",    "acc",
-                                                        "act",     "dact",    "norm",     "verdict",
-                                                        "flushed", "journal", "committed"};
+    constexpr std::array<std::string_view, 12> names = {
+        "hi",   "opt",  "stash",   "acc",     "act",     "dact",
+        "kept", "norm", "verdict", "flushed", "journal", "committed"};
     CHECK_LT(static_cast<size_t>(kind), names.size());
     return names[static_cast<size_t>(kind)];
 }
@@ -52,6 +52,16 @@ uint64_t opt_bytes(Dtype dtype, uint64_t element_count) {
     return element_count * (dtype == Dtype::bf16 ? 4 + 4 + 2 : 4 + 4);
 }
 
+std::vector<bool> layers_that_keep(const Schedule& schedule) {
+    std::vector<bool> keeps(layer_count(schedule.workload), false);
+    for (const Slot& slot : schedule.slots) {
+        if (slot.kind != Kind::kept || !slot.is_home) continue;
+        CHECK_LT(slot.of, keeps.size());
+        keeps[slot.of] = true;
+    }
+    return keeps;
+}
+
 uint64_t bytes_of_value(const Workload& workload, const Value& value) {
     const auto element_count = [&] { return workload.layout.parts[value.of].element_count; };
     switch (value.kind) {
@@ -61,6 +71,7 @@ uint64_t bytes_of_value(const Workload& workload, const Value& value) {
         case Kind::acc: return bytes_of(Dtype::fp32, element_count());
         case Kind::act:
         case Kind::dact: return workload.act_bytes;
+        case Kind::kept: return workload.kept_bytes;
         default: return 0;
     }
 }
@@ -105,6 +116,9 @@ std::string describe(const Value& value) {
         case Kind::dact:
             return fmt::format("{}(boundary {}, step {}, micro-batch {})", name_of(value.kind),
                                value.of, value.step, value.micro_batch);
+        case Kind::kept:
+            return fmt::format("kept(layer {}, step {}, micro-batch {})", value.of, value.step,
+                               value.micro_batch);
         default: return fmt::format("{}({}, step {})", name_of(value.kind), value.of, value.step);
     }
 }

@@ -23,8 +23,8 @@ using SlotId = uint32_t;
 inline constexpr SlotId no_slot = ~SlotId{0};
 using OpId = uint32_t;  // index in Schedule::ops
 
-// What a slot can hold. `of` in a Value is a part (hi to norm), a boundary (act, dact: boundary b
-// is the input of layer b), a path (flushed), or 0.
+// What a slot can hold. `of` in a Value is a part (hi to acc, norm), a boundary (act, dact:
+// boundary b is the input of layer b), a layer (kept), a path (flushed), or 0.
 enum class Kind : uint8_t {
     hi,         // the weight in the compute dtype
     opt,        // the rest of the optimizer state: m, v and, in bf16, lo
@@ -32,6 +32,7 @@ enum class Kind : uint8_t {
     acc,        // a use's fp32 gradient, summed up to and including a micro-batch
     act,        // a boundary activation of one micro-batch
     dact,       // the gradient of a boundary activation
+    kept,       // what a layer's forward leaves for its backward, which then recomputes nothing
     norm,       // a part's sum of squares
     verdict,    // finite? clip factor?
     flushed,    // a path's data file is durable
@@ -53,7 +54,7 @@ struct Value {
     uint32_t of = 0;
     uint8_t use = 0;          // acc: 0 the owner's layer, 1 the layer that borrows the part
     int8_t step = 0;          // relative to the period
-    int16_t micro_batch = 0;  // acc, act, dact; else 0
+    int16_t micro_batch = 0;  // acc, act, dact, kept; else 0
     bool operator==(const Value&) const = default;
 };
 
@@ -78,7 +79,7 @@ struct Slot {
     // slots.
     bool is_home = false;
     bool is_mirror = false;
-    uint32_t of = 0;  // homes and mirrors: the part or boundary they keep
+    uint32_t of = 0;  // homes and mirrors: the part, boundary or layer whose value they hold
     bool operator==(const Slot&) const = default;
 };
 
@@ -153,6 +154,7 @@ struct Workload {
     // Slots are laid out for this many, so that lists with fewer micro-batches share them.
     uint32_t micro_batch_count_max = 1;
     uint64_t act_bytes = 0;        // one boundary activation, the largest; a multiple of page_bytes
+    uint64_t kept_bytes = 0;       // one kept value, the largest; a multiple of page_bytes
     uint64_t workspace_bytes = 0;  // gpu: what a compute op needs beside its slots
     Purpose purpose = Purpose::train;
     bool operator==(const Workload&) const = default;
@@ -175,6 +177,9 @@ uint32_t head_layer(const Workload& workload);
 uint32_t use_count(const Workload& workload, uint32_t part);
 // The use number of `part` in `layer`: 0 for its owner.
 uint8_t use_in(const Workload& workload, uint32_t part, uint32_t layer);
+
+// By layer: whether it keeps, which is whether there are homes for what it keeps.
+std::vector<bool> layers_that_keep(const Schedule& schedule);
 
 // The bytes of a value; 0 for control. Multiples of page_bytes.
 uint64_t bytes_of_value(const Workload& workload, const Value& value);

@@ -195,7 +195,8 @@ void need_accumulators(Signature& signature, const Schedule& schedule, const Op&
     need_whole(signature, schedule, Kind::acc, parts, slots);
 }
 
-Fault check_compute(const Schedule& schedule, const Op& op) {
+// `keeps`: the op's layer has homes for what it keeps.
+Fault check_compute(const Schedule& schedule, const Op& op, bool keeps) {
     Signature signature(schedule, op);
     const uint32_t head = head_layer(schedule.workload);
     const int16_t m = op.micro_batch;
@@ -209,10 +210,12 @@ Fault check_compute(const Schedule& schedule, const Op& op) {
         case Pass::forward:
             if (op.layer >= head) signature.say("runs forward on the head");
             signature.need(Mode::write, of_boundary(Kind::act, op.layer + 1, m), Tier::gpu);
+            if (keeps) signature.need(Mode::write, of_boundary(Kind::kept, op.layer, m), Tier::gpu);
             break;
         case Pass::backward:
             if (op.layer >= head) signature.say("runs backward on the head");
             signature.need(Mode::read, of_boundary(Kind::dact, op.layer + 1, m), Tier::gpu);
+            if (keeps) signature.need(Mode::read, of_boundary(Kind::kept, op.layer, m), Tier::gpu);
             break;
         case Pass::head:
         case Pass::loss:
@@ -330,12 +333,14 @@ Fault check_places(const Schedule& schedule, const Op& op) {
     return std::nullopt;
 }
 
-Fault check_op(const Schedule& schedule, const Op& op) {
+Fault check_op(const Schedule& schedule, const Op& op, const std::vector<bool>& layers_that_keep) {
     if (Fault fault = check_places(schedule, op)) return fault;
     switch (op.kind) {
         case OpKind::fetch:
         case OpKind::evict: return check_copy(schedule, op);
-        case OpKind::compute: return check_compute(schedule, op);
+        case OpKind::compute:
+            return check_compute(schedule, op,
+                                 op.layer < layers_that_keep.size() && layers_that_keep[op.layer]);
         case OpKind::reduce: return check_reduce(schedule, op);
         case OpKind::verdict: return check_verdict(schedule, op);
         case OpKind::update: return check_update(schedule, op);
@@ -385,8 +390,10 @@ Fault check_counts(const Schedule& schedule) {
 }  // namespace
 
 Fault find_signature_fault(const Schedule& schedule) {
+    std::vector<bool> keeps = layers_that_keep(schedule);
+    if (schedule.workload.purpose != Purpose::train) keeps.clear();
     for (const Op& op : schedule.ops) {
-        if (Fault fault = check_op(schedule, op)) return fault;
+        if (Fault fault = check_op(schedule, op, keeps)) return fault;
     }
     return check_counts(schedule);
 }

@@ -131,6 +131,38 @@ std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan, c
     return slots;
 }
 
+std::optional<Tier> kept_home(const Plan& plan, uint32_t layer) {
+    return plan.kept_homes.empty() ? std::nullopt : plan.kept_homes[layer];
+}
+
+// What each micro-batch of a pass leaves between forward and backward.
+void lay_micro_batch_homes(const Workload& workload, const Plan& plan, SlotMaker& maker,
+                           SlotTable& table) {
+    const auto homes_of = [&](const Slot& slot) {
+        std::vector<SlotId> homes;
+        for (uint32_t i = 0; i < group_max(workload, plan); ++i) homes.push_back(maker.make(slot));
+        return homes;
+    };
+    table.act.resize(layer_count(workload));
+    for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
+        table.act[boundary] = homes_of({.tier = plan.act_homes[boundary],
+                                        .kind = Kind::act,
+                                        .size_bytes = workload.act_bytes,
+                                        .is_home = true,
+                                        .of = boundary});
+    }
+    table.kept.resize(layer_count(workload));
+    for (uint32_t layer = 0; layer < layer_count(workload); ++layer) {
+        const std::optional<Tier> tier = kept_home(plan, layer);
+        if (!tier) continue;
+        table.kept[layer] = homes_of({.tier = *tier,
+                                      .kind = Kind::kept,
+                                      .size_bytes = workload.kept_bytes,
+                                      .is_home = true,
+                                      .of = layer});
+    }
+}
+
 void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
     const uint32_t parts = part_count(workload);
     const bool is_durable = plan.path_count > 0;
@@ -153,22 +185,29 @@ void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
                             .of = part});
         }
     }
-    table.act.resize(layer_count(workload));
-    for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
-        for (uint32_t i = 0; i < group_max(workload, plan); ++i) {
-            table.act[boundary].push_back(maker.make({.tier = plan.act_homes[boundary],
-                                                      .kind = Kind::act,
-                                                      .size_bytes = workload.act_bytes,
-                                                      .is_home = true,
-                                                      .of = boundary}));
-        }
-    }
+    lay_micro_batch_homes(workload, plan, maker, table);
 }
 
 // Which kinds pass through ram or the gpu rings, given the homes.
 bool any_home(const Plan& plan, Tier PartHomes::*kind, auto matches) {
     return std::ranges::any_of(plan.homes,
                                [&](const PartHomes& homes) { return matches(homes.*kind); });
+}
+
+void lay_kept_rings(const Workload& workload, const Plan& plan, SlotMaker& maker,
+                    SlotTable& table) {
+    const auto any = [&](auto matches) {
+        return std::ranges::any_of(plan.kept_homes, [&](const std::optional<Tier>& home) {
+            return home && matches(*home);
+        });
+    };
+    const uint64_t size_bytes = workload.kept_bytes;
+    if (any([](Tier tier) { return tier != Tier::gpu; })) {
+        table.gpu_kept = maker.ring(Tier::gpu, Kind::kept, size_bytes, plan.rings.gpu_kept);
+    }
+    if (any([](Tier tier) { return tier == Tier::nvme; })) {
+        table.ram_kept = maker.ring(Tier::ram, Kind::kept, size_bytes, plan.rings.ram_kept);
+    }
 }
 
 void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
@@ -211,6 +250,7 @@ void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
     if (acc_nvme) table.ram_acc = maker.ring(Tier::ram, Kind::acc, acc, plan.rings.ram_acc);
     const bool act_nvme = std::ranges::any_of(plan.act_homes, nvme);
     if (act_nvme) table.ram_act = maker.ring(Tier::ram, Kind::act, act, plan.rings.ram_act);
+    lay_kept_rings(workload, plan, maker, table);
 }
 
 bool is_shared_by_three(const Layout& layout) {
@@ -221,6 +261,19 @@ bool is_shared_by_three(const Layout& layout) {
         }
     }
     return false;
+}
+
+// First reason why layers cannot keep as the plan says, or null.
+const char* find_kept_fault(const Workload& workload, const Plan& plan) {
+    if (workload.kept_bytes % page_bytes != 0) return "kept_bytes is not a multiple of a page";
+    if (plan.kept_homes.empty()) return nullptr;
+    if (plan.kept_homes.size() != layer_count(workload)) return "kept_homes are not one per layer";
+    if (plan.kept_homes.front() || plan.kept_homes.back()) {
+        return "the first layer and the last have nothing to keep";
+    }
+    const bool any = std::ranges::any_of(plan.kept_homes, &std::optional<Tier>::has_value);
+    if (any && workload.kept_bytes == 0) return "layers keep, but kept_bytes is 0";
+    return nullptr;
 }
 
 // The gpu homes of one kind: for all parts of a layer or for none.
@@ -270,9 +323,11 @@ const char* find_fault(const Workload& workload, const Plan& plan) {
     if (splits_a_layer(workload, plan, &PartHomes::acc)) {
         return "a layer's accumulators must be on the gpu as a whole or not at all";
     }
+    if (const char* fault = find_kept_fault(workload, plan)) return fault;
     const RingSizes& rings = plan.rings;
-    for (const uint32_t slots : {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc,
-                                 rings.ram_act, rings.gpu_stash, rings.gpu_seam}) {
+    for (const uint32_t slots :
+         {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc, rings.ram_act,
+          rings.gpu_stash, rings.gpu_seam, rings.gpu_kept, rings.ram_kept}) {
         if (slots == 0) return "a ring has no slot";
     }
     return nullptr;

@@ -11,6 +11,7 @@
 // (gpu homes and the gpu rings of hi and acc), so their bytes lie side by side.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "offload/schedule.h"
@@ -36,6 +37,8 @@ struct RingSizes {
     uint32_t ram_act = 2;
     uint32_t gpu_stash = 2;  // between reduce and evict
     uint32_t gpu_seam = 1;   // the second accumulator of a tied part, while it is reduced
+    uint32_t gpu_kept = 2;   // kept values on their way to and from homes that are not on the gpu
+    uint32_t ram_kept = 2;
     bool operator==(const RingSizes&) const = default;
 };
 
@@ -49,6 +52,9 @@ struct Plan {
     uint32_t window = 2;           // layers in flight on the gpu
     std::vector<PartHomes> homes;  // one per part
     std::vector<Tier> act_homes;   // one per boundary, 0 to head_layer (0 and the last unused)
+    // One per layer: where it keeps for its backward; nothing: its backward recomputes. Empty: no
+    // layer keeps. Only the layers between the first and the last can. Evaluation keeps nothing.
+    std::vector<std::optional<Tier>> kept_homes;
     RingSizes rings;
     uint32_t path_count = 0;  // of the store that commits go to; 0: nothing is ever committed
     CommitAt commit_at = CommitAt::every_step;
@@ -66,17 +72,17 @@ struct SlotTable {
     uint64_t workspace_offset_bytes = 0;
 
     // Homes, by part; acc by part * 2 + use (no_slot where none is needed); act by boundary, then
-    // by place in the group.
+    // by place in the group; kept by layer, then by place (none where the layer does not keep).
     std::vector<SlotId> hi, opt, stash, acc;
     // Mirrors, by part; no_slot where the home is on nvme, or nothing is ever committed.
     std::vector<SlotId> hi_mirror, opt_mirror;
-    std::vector<std::vector<SlotId>> act;
+    std::vector<std::vector<SlotId>> act, kept;
     // Control.
     std::vector<SlotId> norm, flushed;
     SlotId verdict = no_slot, journal = no_slot, committed = no_slot;
     // Rings; empty where no value of the plan passes through.
-    std::vector<SlotId> gpu_hi, gpu_acc, gpu_seam, gpu_stash, gpu_act, gpu_dact;
-    std::vector<SlotId> ram_hi, ram_opt, ram_stash, ram_acc, ram_act;
+    std::vector<SlotId> gpu_hi, gpu_acc, gpu_seam, gpu_stash, gpu_act, gpu_dact, gpu_kept;
+    std::vector<SlotId> ram_hi, ram_opt, ram_stash, ram_acc, ram_act, ram_kept;
 };
 
 // CHECKs that find_fault(workload, plan) is null.

@@ -34,7 +34,8 @@ std::vector<std::pair<PartHomes, Tier>> all_placements() {
 }
 
 RingSizes rings_of(uint32_t slot_count) {
-    return {slot_count, slot_count, slot_count, slot_count, slot_count, slot_count, slot_count};
+    return {slot_count, slot_count, slot_count, slot_count, slot_count,
+            slot_count, slot_count, slot_count, slot_count};
 }
 
 void expect_faultless(const Workload& workload, const Plan& plan, const std::string& what) {
@@ -74,6 +75,91 @@ TEST_P(BuildBlocks, EverySmallScheduleIsFaultless) {
         }
     }
     EXPECT_EQ(schedule_count, 2u * 2 * 3 * 3 * 243);
+}
+
+// What the blocks keep, and where: every combination.
+std::vector<std::vector<std::optional<Tier>>> all_kept_homes(uint32_t block_count) {
+    std::vector<std::vector<std::optional<Tier>>> all = {{std::nullopt}};
+    for (uint32_t block = 0; block < block_count; ++block) {
+        std::vector<std::vector<std::optional<Tier>>> longer;
+        for (const auto& homes : all) {
+            for (const std::optional<Tier> home :
+                 {std::optional<Tier>(), {Tier::gpu}, {Tier::ram}, {Tier::nvme}}) {
+                longer.push_back(homes);
+                longer.back().push_back(home);
+            }
+        }
+        all = std::move(longer);
+    }
+    for (auto& homes : all) homes.push_back(std::nullopt);
+    return all;
+}
+
+TEST_P(BuildBlocks, EverySmallScheduleThatKeepsIsFaultless) {
+    uint32_t schedule_count = 0;
+    for (const auto& kept_homes : all_kept_homes(GetParam())) {
+        for (const bool tied : {false, true}) {
+            for (const auto& [m, group] : {std::pair(1u, 1u), {2u, 1u}, {2u, 2u}}) {
+                for (const uint32_t window : {1u, 2u, 3u}) {
+                    for (const Tier tier : all_tiers) {
+                        for (const Tier act : all_tiers) {
+                            const Workload workload = small_workload({GetParam(), 1, tied, m});
+                            Plan plan = uniform_plan(workload, {tier, tier, tier, tier}, act);
+                            plan.kept_homes = kept_homes;
+                            plan.group = group;
+                            plan.window = window;
+                            plan.rings = rings_of(1 + schedule_count % 3);
+                            plan.path_count = schedule_count / 3 % 3;
+                            ++schedule_count;
+                            ASSERT_NO_FATAL_FAILURE(expect_faultless(workload, plan, "kept"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_EQ(schedule_count, (1u << 2 * GetParam()) * 2 * 3 * 3 * 9);
+}
+
+// Each micro-batch's kept value is written by its forward and read by its backward, where the layer
+// keeps; nothing else touches it but copies. An evaluation keeps nothing.
+TEST(Build, KeptValuesGoFromForwardToBackward) {
+    Workload workload = small_workload({3, 1, true, 2});
+    Plan plan = uniform_plan(workload, {}, Tier::gpu);
+    plan.kept_homes = {std::nullopt, std::nullopt, Tier::gpu, Tier::ram, std::nullopt};
+    plan.group = 2;
+    const auto touches = [&](Mode mode) {
+        std::vector<std::pair<std::string, int>> found;
+        const Schedule schedule = *build(workload, plan);
+        for (const Op& op : schedule.ops) {
+            const Access* access = find_access(op, Kind::kept, mode);
+            if (access == nullptr || op.kind != OpKind::compute) continue;
+            EXPECT_EQ(access->value.of, op.layer);
+            EXPECT_EQ(access->value.micro_batch, op.micro_batch);
+            found.push_back({op.pass == Pass::forward ? "forward" : "backward", op.layer});
+        }
+        return found;
+    };
+    using Touches = std::vector<std::pair<std::string, int>>;
+    EXPECT_EQ(touches(Mode::write),
+              (Touches{{"forward", 2}, {"forward", 2}, {"forward", 3}, {"forward", 3}}));
+    EXPECT_EQ(touches(Mode::read),
+              (Touches{{"backward", 3}, {"backward", 3}, {"backward", 2}, {"backward", 2}}));
+    // Two micro-batches leave for ram; the ring of two still holds both when backward comes.
+    const Schedule schedule = *build(workload, plan);
+    const uint64_t kept_bytes = workload.kept_bytes;
+    plan.kept_homes[3] = Tier::gpu;
+    const Schedule on_gpu = *build(workload, plan);
+    EXPECT_EQ(moved_bytes(schedule, LaneKind::d2h),
+              moved_bytes(on_gpu, LaneKind::d2h) + 2 * kept_bytes);
+    EXPECT_EQ(moved_bytes(schedule, LaneKind::h2d), moved_bytes(on_gpu, LaneKind::h2d));
+    plan.kept_homes[3] = Tier::ram;
+    plan.rings.gpu_kept = 1;
+    EXPECT_EQ(moved_bytes(*build(workload, plan), LaneKind::h2d),
+              moved_bytes(on_gpu, LaneKind::h2d) + 2 * kept_bytes);
+    workload.purpose = Purpose::evaluate;
+    EXPECT_EQ(touches(Mode::write), Touches{});
+    EXPECT_EQ(touches(Mode::read), Touches{});
 }
 
 INSTANTIATE_TEST_SUITE_P(Small, BuildBlocks, testing::Values(0u, 1u, 2u));
@@ -121,6 +207,11 @@ std::pair<Workload, Plan> mixed_case(Dice& dice) {
     Plan plan;
     plan.homes = mixed_homes(workload, dice);
     for (uint32_t i = 0; i < layer_count(workload); ++i) plan.act_homes.push_back(dice.tier());
+    for (uint32_t i = 0; i < layer_count(workload); ++i) {
+        plan.kept_homes.push_back(dice.coin() ? std::optional(dice.tier()) : std::nullopt);
+    }
+    plan.kept_homes.front() = plan.kept_homes.back() = std::nullopt;
+    if (dice.below(4) == 0) plan.kept_homes.clear();
     plan.group = dice.from(1, 4);
     plan.window = dice.from(1, 6);
     plan.path_count = dice.below(3);
@@ -130,7 +221,9 @@ std::pair<Workload, Plan> mixed_case(Dice& dice) {
                   .ram_acc = dice.from(1, 3),
                   .ram_act = dice.from(1, 3),
                   .gpu_stash = dice.from(1, 3),
-                  .gpu_seam = dice.from(1, 3)};
+                  .gpu_seam = dice.from(1, 3),
+                  .gpu_kept = dice.from(1, 3),
+                  .ram_kept = dice.from(1, 3)};
     return {workload, plan};
 }
 

@@ -97,8 +97,10 @@ struct Recipe {
 // The two periods as a straight loop: which term each value is. Steps count from the first period.
 class Reference {
   public:
-    Reference(const Workload& workload, uint32_t path_count, const Outcome& outcome)
-        : workload_(workload), outcome_(outcome) {
+    // `kept`: by layer, the homes of what it keeps; none where its backward recomputes.
+    Reference(const Workload& workload, const std::vector<std::vector<SlotId>>& kept,
+              uint32_t path_count, const Outcome& outcome)
+        : workload_(workload), kept_(kept), outcome_(outcome) {
         enter();
         for (int period = 0; period < period_count; ++period) run(period, path_count);
     }
@@ -206,6 +208,8 @@ class Reference {
         }
         if (layer > 0) take(recipe, boundary(Kind::act, layer));
         if (pass == Pass::backward) take(recipe, boundary(Kind::dact, layer + 1));
+        const bool keeps = !evaluates() && !kept_[layer].empty();
+        if (keeps && pass == Pass::backward) take(recipe, boundary(Kind::kept, layer));
         std::vector<Value> accs;
         for (const uint32_t part : parts) {
             if (!differentiates) break;
@@ -217,6 +221,7 @@ class Reference {
         }
         for (const Value& acc : accs) give(recipe, acc);
         if (pass == Pass::forward) give(recipe, boundary(Kind::act, layer + 1));
+        if (keeps && pass == Pass::forward) give(recipe, boundary(Kind::kept, layer));
         if (differentiates && layer > 0) give(recipe, boundary(Kind::dact, layer));
     }
 
@@ -250,6 +255,7 @@ class Reference {
     }
 
     const Workload& workload_;
+    const std::vector<std::vector<SlotId>>& kept_;
     const Outcome& outcome_;
     std::map<Key, Term> terms_;
 };
@@ -297,7 +303,7 @@ class Instances {
         : schedule_(schedule),
           table_(table),
           outcome_(outcome),
-          reference_(schedule.workload, schedule.path_count, outcome) {
+          reference_(schedule.workload, table.kept, schedule.path_count, outcome) {
         CHECK_LE(schedule.ops.size(), interleaver_op_count_max);
         CHECK_GT(schedule.ops.size(), 0u);
         number_slots();

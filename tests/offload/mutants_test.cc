@@ -482,6 +482,7 @@ struct BaseOptions {
     uint32_t ring_slots = 1;
     uint32_t path_count = 0;
     Purpose purpose = Purpose::train;
+    std::optional<Tier> kept{};
 };
 
 Base make_base(const BaseOptions& options) {
@@ -491,7 +492,8 @@ Base make_base(const BaseOptions& options) {
     base.plan.group = options.group;
     base.plan.window = options.window;
     const uint32_t slots = options.ring_slots;
-    base.plan.rings = {slots, slots, slots, slots, slots, slots, slots};
+    base.plan.rings = {slots, slots, slots, slots, slots, slots, slots, slots, slots};
+    keep_blocks(base.workload, options.kept, base.plan);
     base.plan.path_count = options.path_count;
     base.schedule = *build(base.workload, base.plan);
     base.table = lay_slots(base.workload, base.plan);
@@ -502,9 +504,12 @@ Base make_base_of(const std::string& name) {
     constexpr Tier gpu = Tier::gpu;
     constexpr Tier ram = Tier::ram;
     constexpr Tier nvme = Tier::nvme;
+    constexpr Purpose train = Purpose::train;
+    constexpr Purpose evaluate = Purpose::evaluate;
     constexpr SmallShape untied{.block_count = 0};
     constexpr SmallShape tied{.block_count = 0, .tied = true, .micro_batch_count = 2};
     constexpr SmallShape block{.block_count = 1, .micro_batch_count = 2};
+    constexpr SmallShape single{.block_count = 1};
     const std::vector<BaseOptions> all = {
         {"Resident", untied, {gpu, gpu, gpu, gpu}},
         {"Ram", tied, {ram, ram, ram, ram}, gpu, 1, 1, 1, 1},
@@ -512,7 +517,10 @@ Base make_base_of(const std::string& name) {
         {"Nvme", untied, {nvme, nvme, nvme, nvme}, nvme, 1, 1, 1, 1},
         {"Mixed", tied, {nvme, ram, gpu, nvme}, ram, 2, 2, 2, 2},
         {"Block", block, {ram, nvme, ram, ram}, ram, 2, 1, 1, 1},
-        {"Evaluation", block, {nvme, nvme, nvme, nvme}, nvme, 2, 1, 1, 1, Purpose::evaluate},
+        {"Evaluation", block, {nvme, nvme, nvme, nvme}, nvme, 2, 1, 1, 1, evaluate, ram},
+        {"KeptOnGpu", block, {gpu, gpu, gpu, ram}, gpu, 1, 1, 1, 0, train, gpu},
+        {"KeptInRam", block, {gpu, ram, ram, ram}, ram, 2, 1, 1, 0, train, ram},
+        {"KeptOnNvme", single, {gpu, ram, ram, ram}, gpu, 1, 1, 2, 0, train, nvme},
     };
     const auto found = std::ranges::find(all, name, &BaseOptions::name);
     CHECK(found != all.end());
@@ -598,8 +606,9 @@ TEST_P(MutantsOf, FindFaultMissesNothing) {
     }
 }
 
-const std::vector<std::string> base_names = {"Resident", "Ram",   "Mirrors",   "Nvme",
-                                             "Mixed",    "Block", "Evaluation"};
+const std::vector<std::string> base_names = {"Resident",  "Ram",       "Mirrors",    "Nvme",
+                                             "Mixed",     "Block",     "Evaluation", "KeptOnGpu",
+                                             "KeptInRam", "KeptOnNvme"};
 
 INSTANTIATE_TEST_SUITE_P(Small, MutantsOf, testing::ValuesIn(base_names),
                          [](const auto& base) { return base.param; });

@@ -63,6 +63,33 @@ TEST(Oracle, BuiltSchedulesAreRightUnderEveryTiming) {
     EXPECT_EQ(schedule_count, 2u * 2 * 3 * 14);
 }
 
+TEST(Oracle, SchedulesThatKeepAreRightUnderEveryTiming) {
+    size_t schedule_count = 0;
+    for (const uint32_t blocks : {1u, 2u}) {
+        for (const auto& [m, group] : {std::pair(1u, 1u), {2u, 1u}, {2u, 2u}}) {
+            for (const uint32_t slots : {1u, 2u}) {
+                for (const Tier kept : all_tiers) {
+                    Case made{.workload = small_workload({blocks, 1, false, m}), .plan = {}};
+                    const Tier other = all_tiers[(static_cast<size_t>(kept) + slots) % 3];
+                    made.plan = uniform_plan(made.workload, {other, other, other, other}, other);
+                    made.plan.group = group;
+                    made.plan.rings.gpu_kept = made.plan.rings.ram_kept = slots;
+                    keep_blocks(made.workload, kept, made.plan);
+                    if (blocks == 2 && slots == 1) made.plan.kept_homes[1] = std::nullopt;
+                    const Schedule schedule = *build(made.workload, made.plan);
+                    if (schedule.ops.size() > interleaver_op_count_max) continue;
+                    const Finding finding =
+                        interleave(schedule, lay_slots(made.workload, made.plan), {});
+                    ASSERT_TRUE(finding.is_complete);
+                    ASSERT_FALSE(finding.violation.has_value()) << *finding.violation;
+                    ++schedule_count;
+                }
+            }
+        }
+    }
+    EXPECT_GE(schedule_count, 30u);
+}
+
 TEST(Oracle, ReductionFindsWhatTheFullSearchFinds) {
     constexpr PartHomes on_nvme{Tier::nvme, Tier::nvme, Tier::nvme, Tier::nvme};
     constexpr PartHomes on_ram{Tier::ram, Tier::ram, Tier::ram, Tier::ram};

@@ -137,6 +137,7 @@ Schedule example() {
     const Workload workload = small_workload({2, 2, true, 2});
     Plan plan = uniform_plan(workload, PartHomes{}, Tier::nvme);
     plan.group = 2;
+    plan.kept_homes = {std::nullopt, Tier::ram, Tier::gpu, std::nullopt};
     return *build(workload, plan);
 }
 

@@ -35,6 +35,7 @@ TEST(Slots, TierBytesAreTheSumOfTheSlots) {
             const Workload workload = small_workload({2, 2, true, 3});
             Plan plan = uniform_plan(workload, homes, act);
             plan.path_count = path_count;
+            keep_blocks(workload, act, plan);
             const Schedule schedule = *build(workload, plan);
             std::array<uint64_t, 3> sums = {workload.workspace_bytes, 0, 0};
             for (const Slot& slot : schedule.slots) {
@@ -99,6 +100,7 @@ TEST(Slots, ShorterListsAndEvaluationShareTheSlots) {
             for (const bool tied : {false, true}) {
                 Workload workload = small_workload({1, 2, tied, 3});
                 Plan plan = uniform_plan(workload, homes, act);
+                keep_blocks(workload, act, plan);
                 plan.group = group;
                 plan.path_count = group % 2;
                 const Schedule full = *build(workload, plan);
@@ -139,6 +141,30 @@ TEST(Slots, RingsExistOnlyWhereValuesPass) {
     EXPECT_THAT(in_ram.ram_opt, IsEmpty());
     EXPECT_THAT(in_ram.gpu_hi, SizeIs(3));  // two layers in flight; the head has two parts
     EXPECT_THAT(in_ram.gpu_seam, IsEmpty());
+}
+
+// A layer that keeps has a home per micro-batch of a pass; only homes off the gpu need rings.
+TEST(Slots, WhatIsKeptHasAHomePerMicroBatchOfAPass) {
+    const Workload workload = small_workload({3, 1, false, 4});
+    Plan plan = uniform_plan(workload, on_gpu, Tier::gpu);
+    plan.group = 3;
+    const Schedule none = *build(workload, plan);
+    plan.kept_homes = {std::nullopt, Tier::ram, std::nullopt, Tier::gpu, std::nullopt};
+    const Schedule some = *build(workload, plan);
+    const SlotTable table = lay_slots(workload, plan);
+    EXPECT_THAT(table.kept[1], SizeIs(3));
+    EXPECT_THAT(table.kept[2], IsEmpty());
+    EXPECT_THAT(table.gpu_kept, SizeIs(plan.rings.gpu_kept));
+    EXPECT_THAT(table.ram_kept, IsEmpty());
+    EXPECT_EQ(layers_that_keep(some), (std::vector<bool>{false, true, false, true, false}));
+    EXPECT_EQ(layers_that_keep(none), std::vector<bool>(5, false));
+    EXPECT_EQ(tier_bytes(some, Tier::gpu),
+              tier_bytes(none, Tier::gpu) + (3 + plan.rings.gpu_kept) * workload.kept_bytes);
+    EXPECT_EQ(tier_bytes(some, Tier::ram), tier_bytes(none, Tier::ram) + 3 * workload.kept_bytes);
+    plan.kept_homes[1] = std::nullopt;
+    EXPECT_THAT(lay_slots(workload, plan).gpu_kept, IsEmpty());
+    keep_blocks(workload, Tier::nvme, plan);
+    EXPECT_THAT(lay_slots(workload, plan).ram_kept, SizeIs(plan.rings.ram_kept));
 }
 
 TEST(Slots, AccumulatorsNeedHomesBetweenPassesAndBetweenUses) {
@@ -188,9 +214,26 @@ TEST(Slots, EveryRefusalOfAPlanIsNamed) {
                 StrEq("a layer's weights must be on the gpu as a whole or not at all"));
     EXPECT_THAT(fault_after([](Workload&, Plan& p) { p.homes[0].acc = Tier::gpu; }),
                 StrEq("a layer's accumulators must be on the gpu as a whole or not at all"));
+    EXPECT_THAT(fault_after([](Workload& w, Plan&) { w.kept_bytes = 100; }),
+                StrEq("kept_bytes is not a multiple of a page"));
+    EXPECT_THAT(fault_after([](Workload&, Plan& p) { p.kept_homes = {Tier::gpu}; }),
+                StrEq("kept_homes are not one per layer"));
+    for (const size_t layer : {0u, 2u}) {
+        EXPECT_THAT(fault_after([layer](Workload&, Plan& p) {
+                        p.kept_homes.resize(3);
+                        p.kept_homes[layer] = Tier::ram;
+                    }),
+                    StrEq("the first layer and the last have nothing to keep"));
+    }
+    EXPECT_THAT(fault_after([](Workload& w, Plan& p) {
+                    w.kept_bytes = 0;
+                    keep_blocks(w, Tier::gpu, p);
+                }),
+                StrEq("layers keep, but kept_bytes is 0"));
     for (uint32_t RingSizes::*ring :
          {&RingSizes::ram_hi, &RingSizes::ram_opt, &RingSizes::ram_stash, &RingSizes::ram_acc,
-          &RingSizes::ram_act, &RingSizes::gpu_stash, &RingSizes::gpu_seam}) {
+          &RingSizes::ram_act, &RingSizes::gpu_stash, &RingSizes::gpu_seam, &RingSizes::gpu_kept,
+          &RingSizes::ram_kept}) {
         EXPECT_THAT(fault_after([ring](Workload&, Plan& p) { p.rings.*ring = 0; }),
                     StrEq("a ring has no slot"));
     }

@@ -2,6 +2,7 @@
 // as asked for; a tied head borrows the embedding.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "offload/schedule.h"
@@ -39,8 +40,15 @@ inline Workload small_workload(const SmallShape& shape) {
     workload.micro_batch_count = shape.micro_batch_count;
     workload.micro_batch_count_max = shape.micro_batch_count;
     workload.act_bytes = page_bytes;
+    workload.kept_bytes = 2 * page_bytes;
     workload.workspace_bytes = page_bytes;
     return workload;
+}
+
+// Every block keeps there.
+inline void keep_blocks(const Workload& workload, std::optional<Tier> home, Plan& plan) {
+    plan.kept_homes.assign(layer_count(workload), home);
+    plan.kept_homes.front() = plan.kept_homes.back() = std::nullopt;
 }
 
 }  // namespace headrace::offload
