@@ -42,6 +42,7 @@ StepFactors factors_of(const AdamStep& step) {
         .epsilon = static_cast<float>(step.epsilon),
         .step_size = static_cast<float>(step.learning_rate / m_correction),
         .decay = decoupled ? static_cast<float>(step.learning_rate * step.weight_decay) : 0.0f,
+        .adam_step = step.adam_step,
     };
     CHECK_GE(factors.epsilon, std::numeric_limits<float>::min());
     CHECK(std::isfinite(factors.step_size));

@@ -26,7 +26,7 @@ Constants constants_of(const StepFactors& factors) {
             .epsilon = _mm256_set1_ps(factors.epsilon),
             .step_size = _mm256_set1_ps(factors.step_size),
             .decay = _mm256_set1_ps(factors.decay),
-            .largest = _mm256_set1_ps(__FLT_MAX__)};
+            .largest = _mm256_set1_ps(0x1p127f)};
 }
 
 __m256i load_16(const uint16_t* source) {
@@ -47,10 +47,13 @@ __m256 join(__m256i hi, __m256i lo) {
     return _mm256_castsi256_ps(_mm256_sub_epi32(sum, rounded_up));
 }
 
-void split(__m256 value, uint16_t* hi, uint16_t* lo) {
+__m256 one_nan(__m256 value) {
     const __m256 is_nan = _mm256_cmp_ps(value, value, _CMP_UNORD_Q);
-    const __m256 one_nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
-    const __m256i bits = _mm256_castps_si256(_mm256_blendv_ps(value, one_nan, is_nan));
+    return _mm256_blendv_ps(value, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)), is_nan);
+}
+
+void split(__m256 value, uint16_t* hi, uint16_t* lo) {
+    const __m256i bits = _mm256_castps_si256(value);
     const __m256i half = _mm256_set1_epi32(0x8000);
     store_16(hi, _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16));
     store_16(lo, _mm256_and_si256(bits, _mm256_set1_epi32(0xFFFF)));
@@ -59,15 +62,15 @@ void split(__m256 value, uint16_t* hi, uint16_t* lo) {
 __m256 update_lanes(const Constants& c, __m256 w, __m256 gradient, float* m_at, float* v_at) {
     const __m256 g = _mm256_fmadd_ps(c.l2, w, _mm256_mul_ps(gradient, c.gradient_scale));
     __m256 m = _mm256_loadu_ps(m_at);
-    m = _mm256_fmadd_ps(c.m_rate, _mm256_sub_ps(g, m), m);
+    m = one_nan(_mm256_fmadd_ps(c.m_rate, _mm256_sub_ps(g, m), m));
     _mm256_storeu_ps(m_at, m);
     const __m256 q = _mm256_min_ps(_mm256_mul_ps(g, g), c.largest);
     __m256 v = _mm256_loadu_ps(v_at);
-    v = _mm256_fmadd_ps(c.v_rate, _mm256_sub_ps(q, v), v);
+    v = one_nan(_mm256_fmadd_ps(c.v_rate, _mm256_sub_ps(q, v), v));
     _mm256_storeu_ps(v_at, v);
     const __m256 d = _mm256_fmadd_ps(_mm256_sqrt_ps(v), c.root_scale, c.epsilon);
     const __m256 u = _mm256_mul_ps(c.step_size, _mm256_div_ps(m, d));
-    return _mm256_sub_ps(w, _mm256_fmadd_ps(c.decay, w, u));
+    return one_nan(_mm256_sub_ps(w, _mm256_fmadd_ps(c.decay, w, u)));
 }
 
 template <bool split_weight, bool bf16_gradient>
@@ -109,7 +112,10 @@ void update_tail(const Constants& c, const Operands& o, uint64_t first, uint64_t
     } else {
         copy_elements(gradient_fp32, o.gradient_fp32 + first, count);
     }
-    const Operands copy = {lanes, hi, lo, weight, m, v, gradient_bf16, gradient_fp32};
+    Operands copy{.element_count = lanes, .hi = hi, .lo = lo, .m = m, .v = v};
+    copy.weight = weight;
+    copy.gradient_bf16 = gradient_bf16;
+    copy.gradient_fp32 = gradient_fp32;
     update_at<split_weight, bf16_gradient>(c, copy, 0);
     copy_elements(o.m + first, m, count);
     copy_elements(o.v + first, v, count);
@@ -134,6 +140,8 @@ void update_all(const StepFactors& factors, const Operands& o) {
 }  // namespace
 
 void update_avx2(const StepFactors& factors, const Operands& o) {
+    const bool other_format = o.m == nullptr || o.weight_fp16 != nullptr;
+    if (other_format || o.gradient_fp16 != nullptr) return update_scalar(factors, o);
     const bool bf16_gradient = o.gradient_bf16 != nullptr;
     if (o.weight == nullptr) {
         bf16_gradient ? update_all<true, true>(factors, o) : update_all<true, false>(factors, o);

@@ -30,7 +30,7 @@ Constants constants_of(const StepFactors& factors) {
             .epsilon = _mm512_set1_ps(factors.epsilon),
             .step_size = _mm512_set1_ps(factors.step_size),
             .decay = _mm512_set1_ps(factors.decay),
-            .largest = _mm512_set1_ps(__FLT_MAX__)};
+            .largest = _mm512_set1_ps(0x1p127f)};
 }
 
 __m512i load_16(const uint16_t* source) {
@@ -49,10 +49,14 @@ __m512 join(__m512i hi, __m512i lo) {
     return _mm512_castsi512_ps(_mm512_sub_epi32(sum, rounded_up));
 }
 
-void split(__m512 value, uint16_t* hi, uint16_t* lo) {
+__m512 one_nan(__m512 value) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    const __m512i one_nan = _mm512_set1_epi32(0x7FC00000);
-    const __m512i bits = _mm512_mask_mov_epi32(_mm512_castps_si512(value), is_nan, one_nan);
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(_mm512_castps_si512(value), is_nan, _mm512_set1_epi32(0x7FC00000)));
+}
+
+void split(__m512 value, uint16_t* hi, uint16_t* lo) {
+    const __m512i bits = _mm512_castps_si512(value);
     const __m512i half = _mm512_set1_epi32(0x8000);
     store_16(hi, _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16));
     store_16(lo, bits);
@@ -61,15 +65,15 @@ void split(__m512 value, uint16_t* hi, uint16_t* lo) {
 __m512 update_lanes(const Constants& c, __m512 w, __m512 gradient, float* m_at, float* v_at) {
     const __m512 g = _mm512_fmadd_ps(c.l2, w, _mm512_mul_ps(gradient, c.gradient_scale));
     __m512 m = _mm512_loadu_ps(m_at);
-    m = _mm512_fmadd_ps(c.m_rate, _mm512_sub_ps(g, m), m);
+    m = one_nan(_mm512_fmadd_ps(c.m_rate, _mm512_sub_ps(g, m), m));
     _mm512_storeu_ps(m_at, m);
     const __m512 q = _mm512_min_ps(_mm512_mul_ps(g, g), c.largest);
     __m512 v = _mm512_loadu_ps(v_at);
-    v = _mm512_fmadd_ps(c.v_rate, _mm512_sub_ps(q, v), v);
+    v = one_nan(_mm512_fmadd_ps(c.v_rate, _mm512_sub_ps(q, v), v));
     _mm512_storeu_ps(v_at, v);
     const __m512 d = _mm512_fmadd_ps(_mm512_sqrt_ps(v), c.root_scale, c.epsilon);
     const __m512 u = _mm512_mul_ps(c.step_size, _mm512_div_ps(m, d));
-    return _mm512_sub_ps(w, _mm512_fmadd_ps(c.decay, w, u));
+    return one_nan(_mm512_sub_ps(w, _mm512_fmadd_ps(c.decay, w, u)));
 }
 
 template <bool split_weight, bool bf16_gradient>
@@ -111,7 +115,10 @@ void update_tail(const Constants& c, const Operands& o, uint64_t first, uint64_t
     } else {
         copy_elements(gradient_fp32, o.gradient_fp32 + first, count);
     }
-    const Operands copy = {lanes, hi, lo, weight, m, v, gradient_bf16, gradient_fp32};
+    Operands copy{.element_count = lanes, .hi = hi, .lo = lo, .m = m, .v = v};
+    copy.weight = weight;
+    copy.gradient_bf16 = gradient_bf16;
+    copy.gradient_fp32 = gradient_fp32;
     update_at<split_weight, bf16_gradient>(c, copy, 0);
     copy_elements(o.m + first, m, count);
     copy_elements(o.v + first, v, count);
@@ -136,6 +143,8 @@ void update_all(const StepFactors& factors, const Operands& o) {
 }  // namespace
 
 void update_avx512(const StepFactors& factors, const Operands& o) {
+    const bool other_format = o.m == nullptr || o.weight_fp16 != nullptr;
+    if (other_format || o.gradient_fp16 != nullptr) return update_scalar(factors, o);
     const bool bf16_gradient = o.gradient_bf16 != nullptr;
     if (o.weight == nullptr) {
         bf16_gradient ? update_all<true, true>(factors, o) : update_all<true, false>(factors, o);

@@ -8,24 +8,25 @@
 
 namespace headrace::cpu_adam {
 
-using offload::block_elements;
-
 namespace {
 
-// What an observer is shown at a time: 192 KiB of weights and states, which a core's cache holds.
-constexpr uint64_t seen_elements = 8 * block_elements;
+// What an observer is shown at a time: at most 256 KiB of weights, states and gradients, which a
+// core's cache holds.
+uint64_t seen_elements(StateFormat format) {
+    return std::max(8 * offload::block_elements, offload::page_elements(format));
+}
 
 }  // namespace
 
 ElementRange range_of(ThreadShare share, uint64_t element_count) {
     CHECK_GE(share.thread_count, 1u);
     CHECK_LT(share.thread_index, share.thread_count);
-    const uint64_t block_count = offload::div_ceil(element_count, block_elements);
-    const uint64_t each = block_count / share.thread_count;
-    const uint64_t larger_count = block_count % share.thread_count;  // these take one block more
+    const uint64_t unit_count = offload::div_ceil(element_count, share.unit_elements);
+    const uint64_t each = unit_count / share.thread_count;
+    const uint64_t larger_count = unit_count % share.thread_count;  // these take one unit more
     auto first_of = [&](uint64_t thread_index) {
-        const uint64_t block = thread_index * each + std::min(thread_index, larger_count);
-        return std::min(block * block_elements, element_count);
+        const uint64_t unit = thread_index * each + std::min(thread_index, larger_count);
+        return std::min(unit * share.unit_elements, element_count);
     };
     const uint64_t first = first_of(share.thread_index);
     return {.first_element = first, .element_count = first_of(share.thread_index + 1) - first};
@@ -49,15 +50,18 @@ UpdatePool::~UpdatePool() {
 }
 
 void UpdatePool::do_share(const Task& task, uint32_t thread_index) const {
-    const ThreadShare share{.thread_index = thread_index, .thread_count = thread_count_};
+    const ThreadShare share{.thread_index = thread_index,
+                            .thread_count = thread_count_,
+                            .unit_elements = offload::page_elements(task.part.format)};
     const ElementRange range = range_of(share, task.part.element_count);
     if (task.part.on_updated == nullptr) {
         return update_range(*task.row, task.factors, task.part, range);
     }
     const uint64_t end = range.first_element + range.element_count;
-    for (uint64_t first = range.first_element; first < end; first += seen_elements) {
+    const uint64_t most = seen_elements(task.part.format);
+    for (uint64_t first = range.first_element; first < end; first += most) {
         const ElementRange piece{.first_element = first,
-                                 .element_count = std::min(seen_elements, end - first)};
+                                 .element_count = std::min(most, end - first)};
         update_range(*task.row, task.factors, task.part, piece);
         (*task.part.on_updated)(piece);
     }

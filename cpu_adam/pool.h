@@ -1,8 +1,9 @@
 // UpdatePool: the threads that update one part together.
 //
-// The part is cut into one range per thread, by count alone, at multiples of 2048 elements; the
-// rule works on each element alone, so the bits do not depend on the cut or on who was faster.
-// Waiting threads sleep on a condition variable: nothing spins beside the compute threads.
+// The part is cut into one range per thread, by count alone, at multiples of page_elements (2048,
+// in int8 32768: offload/state_format.h); the rule works on each element alone, so the bits do not
+// depend on the cut or on who was faster. Waiting threads sleep on a condition variable: nothing
+// spins beside the compute threads.
 //
 // Any thread may call update; calls wait for one another.
 #pragma once
@@ -18,10 +19,11 @@
 namespace headrace::cpu_adam {
 
 // The elements that thread `thread_index` of thread_count updates: consecutive over the threads,
-// together the whole part; the larger ranges first.
+// together the whole part; whole units of unit_elements, the larger ranges first.
 struct ThreadShare {
     uint32_t thread_index = 0;
     uint32_t thread_count = 1;
+    uint64_t unit_elements = 2048;
 };
 ElementRange range_of(ThreadShare share, uint64_t element_count);
 

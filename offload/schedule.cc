@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "offload/state_format.h"
 #include "offload/units.h"
 
 namespace headrace::offload {
@@ -48,8 +49,7 @@ uint8_t use_in(const Workload& workload, uint32_t part, uint32_t layer) {
 }
 
 uint64_t opt_bytes(Dtype dtype, uint64_t element_count) {
-    CHECK(dtype == Dtype::bf16 || dtype == Dtype::fp32);
-    return element_count * (dtype == Dtype::bf16 ? 4 + 4 + 2 : 4 + 4);
+    return opt_bytes(dtype, StateFormat::fp32, element_count);
 }
 
 std::vector<bool> layers_that_keep(const Schedule& schedule) {

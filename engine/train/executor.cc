@@ -39,7 +39,7 @@ const Access& data_access(const Op& op, Mode mode) {
     CHECK_TEXT(false, "an op without data");
 }
 
-// The shares of a range in the page_sums of a part's places: hi, and m, v and lo one after another.
+// The shares of a range in the page_sums of a part's places: hi, and the sections of opt.
 uint64_t sum_at(std::span<const std::byte> place, uint64_t offset_bytes, uint64_t size_bytes) {
     return offload::page_sum(place.subspan(offset_bytes, size_bytes),
                              offset_bytes / offload::page_bytes);
@@ -51,13 +51,13 @@ uint64_t weight_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRan
 }
 
 uint64_t state_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRange& range) {
-    const uint64_t moment_bytes = part.element_count * sizeof(float);
-    const uint64_t offset_bytes = range.first_element * sizeof(float);
-    const uint64_t size_bytes = range.element_count * sizeof(float);
-    uint64_t sum = sum_at(part.state, offset_bytes, size_bytes) +
-                   sum_at(part.state, moment_bytes + offset_bytes, size_bytes);
-    if (part.weight_dtype == offload::Dtype::bf16) {
-        sum += sum_at(part.state, 2 * moment_bytes + offset_bytes / 2, size_bytes / 2);
+    uint64_t sum = 0;
+    for (const cpu_adam::ByteRange& bytes :
+         cpu_adam::sections_of({.weight_dtype = part.weight_dtype,
+         .format = part.format,
+         .element_count = part.element_count},
+                               range)) {
+        sum += sum_at(part.state, bytes.offset_bytes, bytes.size_bytes);
     }
     return sum;
 }
