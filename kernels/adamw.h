@@ -6,8 +6,8 @@
 // card and the host twin.
 //
 // Formats: fp32 moments, with a bf16 weight whose fp32 master is split into hi and lo, or with an
-// fp32 weight; gradients in bf16 or fp32. An element of zeros stays zero. Gradients are finite (the
-// verdict saw to it): what a NaN leaves in m and v may differ between devices.
+// fp32 weight; gradients in bf16 or fp32. An element of zeros stays zero. Every NaN that is
+// stored is 0x7FC00000.
 //
 // Plain structs only: this header is compiled by nvcc too, and crosses the border of the module.
 #pragma once

@@ -83,9 +83,14 @@ HEADRACE_ANYWHERE inline float join(uint16_t hi, uint16_t lo) {
     return as_float((static_cast<uint32_t>(hi) << 16) + lo - rounded_up);
 }
 
-// Its halves. Every NaN becomes 0x7FC00000.
+// Every NaN becomes 0x7FC00000.
+HEADRACE_ANYWHERE inline float one_nan(float value) {
+    return value == value ? value : as_float(0x7FC00000u);
+}
+
+// The halves of a master.
 HEADRACE_ANYWHERE inline void split(float value, uint16_t& hi, uint16_t& lo) {
-    const uint32_t bits = value == value ? as_bits(value) : 0x7FC00000u;
+    const uint32_t bits = as_bits(value);
     hi = static_cast<uint16_t>((bits + 0x8000u) >> 16);
     lo = static_cast<uint16_t>(bits & 0xFFFFu);
 }
@@ -94,14 +99,14 @@ HEADRACE_ANYWHERE inline void split(float value, uint16_t& hi, uint16_t& lo) {
 HEADRACE_ANYWHERE inline float update(const UpdateFactors& factors, float w, float gradient,
                                       float& m, float& v) {
     const float g = fma(factors.l2, w, multiply(gradient, factors.gradient_scale));
-    m = fma(factors.m_rate, subtract(g, m), m);
-    constexpr float largest = 3.402823466e38f;
+    m = one_nan(fma(factors.m_rate, subtract(g, m), m));
+    constexpr float largest = 1.70141183e38f;  // 2^127
     const float square = multiply(g, g);
     const float q = square < largest ? square : largest;
-    v = fma(factors.v_rate, subtract(q, v), v);
+    v = one_nan(fma(factors.v_rate, subtract(q, v), v));
     const float d = fma(root(v), factors.root_scale, factors.epsilon);
     const float u = multiply(factors.step_size, divide(m, d));
-    return subtract(w, fma(factors.decay, w, u));
+    return one_nan(subtract(w, fma(factors.decay, w, u)));
 }
 
 }  // namespace
