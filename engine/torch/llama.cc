@@ -5,12 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/torch/block.h"
 #include "engine/torch/llama.h"
-#include "engine/torch/ops/attention.h"
-#include "engine/torch/ops/linear.h"
 #include "engine/torch/ops/output.h"
-#include "engine/torch/ops/rms_norm.h"
-#include "engine/torch/ops/swiglu.h"
 #include "engine/torch/workspace_bytes.h"
 #include "offload/part.h"
 #include "offload/units.h"
@@ -72,15 +69,13 @@ struct LayerShape {
     }
 };
 
-using BlockSinks = std::vector<GradientSink>;
-
 }  // namespace
 
 struct LlamaCompute::State {
     LlamaConfig config;
     Dtype dtype = Dtype::fp32;
     at::ScalarType scalar_type = at::kFloat;
-    MatmulPath path = MatmulPath::native;
+    Kernels kernels = Kernels::reference;
     std::vector<float> frequencies;
     LayerShape embedding;
     LayerShape block;
@@ -106,13 +101,47 @@ struct LlamaCompute::State {
                     layer.spec.tensors.at(tensor).shape);
     }
 
-    at::Tensor attention_half(const at::Tensor& x, std::span<const std::byte> run,
-                              const MicroBatch& batch, const BlockSinks& sinks) const;
-    at::Tensor mlp_half(const at::Tensor& x, std::span<const std::byte> run,
-                        const BlockSinks& sinks) const;
-    at::Tensor block_forward(const at::Tensor& x, std::span<const std::byte> run,
-                             const MicroBatch& batch, const BlockSinks& sinks) const {
-        return mlp_half(attention_half(x, run, batch, sinks), run, sinks);
+    BlockShape block_shape(int64_t row_count, int64_t column_count) const {
+        return {.attention = {.row_count = row_count,
+                              .column_count = column_count,
+                              .head_count = config.head_count,
+                              .kv_head_count = config.kv_head_count,
+                              .head_dim = config.head_dim},
+                .hidden_size = config.hidden_size,
+                .intermediate_size = config.intermediate_size,
+                .storage = scalar_type};
+    }
+
+    Block make_block(std::span<const std::byte> run, const MicroBatch& batch) const {
+        const auto weight_of = [&](size_t tensor) { return weight(block, run, tensor); };
+        return {.shape = block_shape(batch.row_count, batch.column_count),
+                .weights = {.input_norm = weight_of(input_norm),
+                            .query = weight_of(query),
+                            .key = weight_of(key),
+                            .value = weight_of(value),
+                            .output = weight_of(output),
+                            .post_norm = weight_of(post_norm),
+                            .gate = weight_of(gate),
+                            .up = weight_of(up),
+                            .down = weight_of(down)},
+                .rope = rope_table(frequencies, batch.column_count, scalar_type),
+                .epsilon = config.rms_norm_eps,
+                .kernels = kernels};
+    }
+
+    BlockSinks block_sinks(std::span<float> run, Accumulate mode) const {
+        const auto sink = [&](size_t tensor) {
+            return GradientSink(block.piece(run, tensor), mode, dtype);
+        };
+        return {.input_norm = sink(input_norm),
+                .query = sink(query),
+                .key = sink(key),
+                .value = sink(value),
+                .output = sink(output),
+                .post_norm = sink(post_norm),
+                .gate = sink(gate),
+                .up = sink(up),
+                .down = sink(down)};
     }
 
     OutputWeights output_weights(const Head& io) const {
@@ -121,8 +150,7 @@ struct LlamaCompute::State {
         return {.norm = weight(head, io.weights, final_norm),
                 .projection = tied ? weight(embedding, io.embedding_weights, 0)
                                    : weight(head, io.weights, projection),
-                .epsilon = config.rms_norm_eps,
-                .path = path};
+                .epsilon = config.rms_norm_eps};
     }
 
     OutputSinks output_sinks(const Head& io) const {
@@ -204,10 +232,6 @@ void put_rows(const at::Tensor& rows, std::span<const int64_t> positions,
     }
 }
 
-const GradientSink* sink_of(const BlockSinks& sinks, size_t tensor) {
-    return sinks.empty() ? nullptr : &sinks.at(tensor);
-}
-
 }  // namespace
 
 LlamaCompute::LlamaCompute(const LlamaConfig& config, Dtype dtype)
@@ -220,7 +244,6 @@ LlamaCompute::LlamaCompute(const LlamaConfig& config, Dtype dtype)
     state.config = config;
     state.dtype = dtype;
     state.scalar_type = dtype == Dtype::fp32 ? at::kFloat : at::kBFloat16;
-    state.path = matmul_path(dtype);
     state.frequencies = inverse_frequencies(config.rope, config.head_dim);
     state.embedding = shape_of(layout, 0);
     state.block = shape_of(layout, 1);
@@ -237,50 +260,6 @@ LlamaCompute::LlamaCompute(const LlamaConfig& config, Dtype dtype)
 LlamaCompute::~LlamaCompute() = default;
 LlamaCompute::LlamaCompute(LlamaCompute&&) noexcept = default;
 LlamaCompute& LlamaCompute::operator=(LlamaCompute&&) noexcept = default;
-
-at::Tensor LlamaCompute::State::attention_half(const at::Tensor& x, std::span<const std::byte> run,
-                                               const MicroBatch& batch,
-                                               const BlockSinks& sinks) const {
-    const auto weight_of = [&](size_t tensor) { return weight(block, run, tensor); };
-    const auto project = [&](const at::Tensor& input, size_t tensor) {
-        return linear(input, weight_of(tensor), sink_of(sinks, tensor), path);
-    };
-    const AttentionShape shape{.row_count = batch.row_count,
-                               .column_count = batch.column_count,
-                               .head_count = config.head_count,
-                               .kv_head_count = config.kv_head_count,
-                               .head_dim = config.head_dim};
-    at::Tensor attended;  // (tokens, heads * head_dim)
-    {
-        at::Tensor normed = rms_norm(x, weight_of(input_norm), config.rms_norm_eps,
-                                     sink_of(sinks, input_norm));  // (tokens, hidden)
-        const at::Tensor q = project(normed, query);               // (tokens, heads * head_dim)
-        const at::Tensor k = project(normed, key);                 // (tokens, kv_heads * head_dim)
-        const at::Tensor v = project(normed, value);               // the same
-        normed.reset();
-        attended =
-            attention(q, k, v, rope_table(frequencies, batch.column_count, scalar_type), shape);
-    }
-    return project(attended, output).add_(x);  // (tokens, hidden)
-}
-
-at::Tensor LlamaCompute::State::mlp_half(const at::Tensor& x, std::span<const std::byte> run,
-                                         const BlockSinks& sinks) const {
-    const auto weight_of = [&](size_t tensor) { return weight(block, run, tensor); };
-    const auto project = [&](const at::Tensor& input, size_t tensor) {
-        return linear(input, weight_of(tensor), sink_of(sinks, tensor), path);
-    };
-    at::Tensor inner;  // (tokens, intermediate)
-    {
-        at::Tensor normed = rms_norm(x, weight_of(post_norm), config.rms_norm_eps,
-                                     sink_of(sinks, post_norm));  // (tokens, hidden)
-        const at::Tensor gates = project(normed, gate);           // (tokens, intermediate)
-        const at::Tensor ups = project(normed, up);               // (tokens, intermediate)
-        normed.reset();
-        inner = swiglu(gates, ups);
-    }
-    return project(inner, down).add_(x);  // (tokens, hidden)
-}
 
 void LlamaCompute::embed(const MicroBatch& batch, const EmbedForward& io) const {
     const State& state = *state_;
@@ -331,9 +310,11 @@ void LlamaCompute::block(const MicroBatch& batch, const BlockForward& io) const 
     check_batch(batch);
     const at::NoGradGuard no_graph;
     const at::Tensor x = state.hidden(io.hidden_in, batch);  // (tokens, hidden)
-    const at::Tensor y = state.block_forward(x, io.weights, batch, {});
-    CHECK(y.is_contiguous());
-    state.hidden(io.hidden_out, batch).copy_(y);
+    const Block block = state.make_block(io.weights, batch);
+    const BlockKept kept =
+        io.kept_out.empty() ? make_kept(block.shape) : kept_at(block.shape, io.kept_out);
+    block.keep(x, kept);
+    block.finish(kept, state.hidden(io.hidden_out, batch));
 }
 
 void LlamaCompute::block_backward(const MicroBatch& batch, const BlockBackward& io) const {
@@ -341,21 +322,26 @@ void LlamaCompute::block_backward(const MicroBatch& batch, const BlockBackward& 
     check_batch(batch);
     CHECK_EQ(io.accumulator.size(), state.block.layout.element_count);
     if (io.accumulate == Accumulate::store) state.block.zero_gaps(io.accumulator);
-    BlockSinks sinks;
-    sinks.reserve(block_tensor_count);
-    for (size_t tensor = 0; tensor < block_tensor_count; ++tensor) {
-        sinks.emplace_back(state.block.piece(io.accumulator, tensor), io.accumulate, state.dtype);
-    }
-    const at::AutoGradMode with_graph(true);
-    at::Tensor x = state.hidden(io.hidden_in, batch);  // (tokens, hidden)
-    x.requires_grad_();
-    at::Tensor y = state.block_forward(x, io.weights, batch, sinks);
-    const at::Tensor dy = state.hidden(io.grad_out, batch);
-    at::Tensor dx = torch::autograd::grad({y}, {x}, {dy}).at(0);
-    CHECK(dx.defined());
-    CHECK(dx.scalar_type() == state.scalar_type);
     const at::NoGradGuard no_graph;
-    state.hidden(io.grad_in, batch).copy_(dx);
+    const at::Tensor x = state.hidden(io.hidden_in, batch);  // (tokens, hidden)
+    const Block block = state.make_block(io.weights, batch);
+    BlockKept kept;
+    if (io.kept_in.empty()) {
+        kept = make_kept(block.shape);
+        block.keep(x, kept);
+    } else {
+        auto* first = const_cast<std::byte*>(io.kept_in.data());  // only read
+        kept = kept_at(block.shape, {first, io.kept_in.size()});
+    }
+    block.backward(x, std::move(kept), state.hidden(io.grad_out, batch),
+                   state.hidden(io.grad_in, batch),
+                   state.block_sinks(io.accumulator, io.accumulate));
+}
+
+uint64_t LlamaCompute::kept_bytes(int64_t row_count, int64_t column_count) const {
+    CHECK_GT(row_count, 0);
+    CHECK_GT(column_count, 0);
+    return kept_bytes_of(state_->block_shape(row_count, column_count));
 }
 
 HeadResult LlamaCompute::State::head_pass(const MicroBatch& batch, const Head& io,
@@ -426,10 +412,9 @@ uint64_t LlamaCompute::workspace_bytes(int64_t row_count, int64_t column_count) 
     const State& state = *state_;
     CHECK_GT(row_count, 0);
     CHECK_GT(column_count, 0);
-    return workspace_bytes_of(state.config, state.dtype, state.path,
-                              {.row_count = row_count,
-                               .column_count = column_count,
-                               .thread_count = at::get_num_threads()});
+    return workspace_bytes_of(state.config, {.block = state.block_shape(row_count, column_count),
+                                             .thread_count = at::get_num_threads(),
+                                             .kernels = state.kernels});
 }
 
 }  // namespace headrace::engine

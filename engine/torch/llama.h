@@ -11,10 +11,13 @@
 // bytes are never read: they may be NaN); with `add` the tensors' elements are added to.
 // Micro-batch 0 stores, the others add, ascending.
 //
-// Blocks are recomputed: backward gets the layer's input, runs its forward with a graph, and calls
-// autograd on it alone. Torch memory comes from the workspace (engine/torch/workspace.h) and is all
-// back when a call returns. Threads: any one at a time; torch's own threads are set once per
-// process by start_torch().
+// A block's backward works from *kept*: what its forward has made of one micro-batch beside the
+// output (engine/torch/block.h). Where forward was not asked to keep it, backward makes it again
+// from the layer's input, with the same bits.
+//
+// Torch memory comes from the workspace (engine/torch/workspace.h) and is all back when a call
+// returns. Threads: any one at a time; torch's own threads are set once per process by
+// start_torch().
 #pragma once
 
 #include <cstddef>
@@ -73,6 +76,7 @@ class LlamaCompute {
         std::span<const std::byte> weights;
         std::span<const std::byte> hidden_in;
         std::span<std::byte> hidden_out;
+        std::span<std::byte> kept_out = {};  // kept_bytes(); empty: nothing is kept
     };
     // All blocks have the same shapes, so none is named.
     void block(const MicroBatch& batch, const BlockForward& io) const;
@@ -84,8 +88,13 @@ class LlamaCompute {
         std::span<std::byte> grad_in;  // may be the same memory as grad_out
         std::span<float> accumulator;
         Accumulate accumulate = Accumulate::store;
+        std::span<const std::byte> kept_in = {};  // of this micro-batch; empty: recompute
     };
     void block_backward(const MicroBatch& batch, const BlockBackward& io) const;
+
+    // Bytes of what one block keeps of a micro-batch of this shape, whole pages; the memory begins
+    // at a multiple of 64 bytes.
+    uint64_t kept_bytes(int64_t row_count, int64_t column_count) const;
 
     struct Head {
         std::span<const std::byte> embedding_weights = {};  // tied: layer 0's run; else empty

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/torch/autograd_queue.h"
 #include "engine/torch/workspace.h"
 #include "offload/units.h"
 
@@ -223,7 +222,6 @@ Status with_workspace(std::span<std::byte> region, const std::function<void()>& 
     WorkspaceAllocator& allocator = WorkspaceAllocator::of_process();
     allocator.open(region);
     const Status status = run_catching(compute);
-    if (!status.ok()) drop_stale_autograd_tasks();
     const std::optional<Refusal> refusal = allocator.close();
     if (status.ok() || !refusal || status.error().code != ErrorCode::does_not_fit) return status;
     return Error{ErrorCode::does_not_fit,

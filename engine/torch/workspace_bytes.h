@@ -5,18 +5,17 @@
 #include <cstdint>
 
 #include "engine/models/llama.h"
-#include "engine/torch/ops/matmul.h"
+#include "engine/torch/block.h"
 #include "offload/dtype.h"
 
 namespace headrace::engine {
 
 struct WorkspaceShape {
-    int64_t row_count = 0;
-    int64_t column_count = 0;
-    int64_t thread_count = 0;  // attention keeps a scratch tile per thread
+    BlockShape block;
+    int64_t thread_count = 0;  // attention keeps scratch per thread
+    Kernels kernels = Kernels::fused;
 };
 
-uint64_t workspace_bytes_of(const LlamaConfig& config, offload::Dtype dtype, MatmulPath path,
-                            const WorkspaceShape& shape);
+uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& shape);
 
 }  // namespace headrace::engine

@@ -14,62 +14,105 @@ void check_operands(const at::Tensor& x, const at::Tensor& weight) {
     CHECK_EQ(x.dim(), 2);
     CHECK_EQ(weight.dim(), 2);
     CHECK_EQ(x.size(1), weight.size(1));
-    CHECK(x.scalar_type() == weight.scalar_type());
+    CHECK(x.scalar_type() == work_type(weight.scalar_type()));
+}
+
+// (row_count, column_count), from element `first` of the scratch on
+at::Tensor piece(const at::Tensor& scratch, int64_t first, int64_t row_count,
+                 int64_t column_count) {
+    CHECK_EQ(scratch.dim(), 1);
+    return scratch.narrow(0, first, row_count * column_count).view({row_count, column_count});
 }
 
 }  // namespace
 
 MatmulPath matmul_path(offload::Dtype dtype) {
     if (dtype == offload::Dtype::fp32) return MatmulPath::native;
-    return cpu_multiplies_bf16() ? MatmulPath::native : MatmulPath::rounded_fp32;
+    return dtype == offload::Dtype::bf16 && cpu_multiplies_bf16() ? MatmulPath::native
+                                                                  : MatmulPath::rounded_fp32;
 }
 
-at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, MatmulPath path) {
+at::ScalarType work_type(at::ScalarType storage) {
+    const bool native = storage == at::kBFloat16 && cpu_multiplies_bf16();
+    return native ? storage : at::kFloat;
+}
+
+at::Tensor as_work(const at::Tensor& x) {
+    return x.to(work_type(x.scalar_type()));
+}
+
+int64_t matmul_tile_rows(int64_t output_count) {
+    CHECK_GT(output_count, 0);
+    constexpr int64_t row_multiple = 16;
+    const int64_t tile_count = (output_count + matmul_tile_rows_max - 1) / matmul_tile_rows_max;
+    const int64_t rows = (output_count + tile_count - 1) / tile_count;
+    return std::min(output_count, (rows + row_multiple - 1) / row_multiple * row_multiple);
+}
+
+int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
+                                at::ScalarType storage) {
+    const int64_t rows = matmul_tile_rows(output_count);
+    const bool rounded = storage != work_type(storage);
+    return rows * (input_count + (rounded ? token_count : 0));
+}
+
+void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,
+              const at::Tensor& scratch) {
     check_operands(x, weight);
-    if (path == MatmulPath::native || x.scalar_type() == at::kFloat) return at::mm(x, weight.t());
-
+    CHECK(y.is_contiguous());
+    CHECK_EQ(y.size(0), x.size(0));
+    CHECK_EQ(y.size(1), weight.size(0));
+    at::Tensor target = y;
+    if (x.scalar_type() == weight.scalar_type()) {
+        CHECK(y.scalar_type() == x.scalar_type());
+        at::mm_out(target, x, weight.t());
+        return;
+    }
     const int64_t output_count = weight.size(0);
-    const at::Tensor wide_x = x.to(at::kFloat);  // (tokens, inputs)
-    if (output_count <= matmul_tile_rows) {
-        return at::mm(wide_x, weight.to(at::kFloat).t()).to(x.scalar_type());
+    const int64_t tile_rows = matmul_tile_rows(output_count);
+    for (int64_t row = 0; row < output_count; row += tile_rows) {
+        const int64_t row_count = std::min(tile_rows, output_count - row);
+        at::Tensor tile = piece(scratch, 0, row_count, weight.size(1));  // (tile, inputs)
+        tile.copy_(weight.narrow(0, row, row_count));
+        at::Tensor columns = target.narrow(1, row, row_count);  // (tokens, tile)
+        if (y.scalar_type() == at::kFloat) {
+            at::mm_out(columns, x, tile.t());
+        } else {
+            at::Tensor wide = piece(scratch, tile.numel(), x.size(0), row_count);
+            columns.copy_(at::mm_out(wide, x, tile.t()));
+        }
     }
-    at::Tensor y = at::empty({x.size(0), output_count}, x.options());  // (tokens, outputs)
-    for (int64_t row = 0; row < output_count; row += matmul_tile_rows) {
-        const int64_t row_count = std::min(matmul_tile_rows, output_count - row);
-        const at::Tensor tile = weight.narrow(0, row, row_count).to(at::kFloat);
-        y.narrow(1, row, row_count).copy_(at::mm(wide_x, tile.t()));
-    }
-    return y;
 }
 
-at::Tensor multiply_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                             const GradientSink& sink, MatmulPath path) {
+void multiply_backward(const ProductBackward& product, const GradientSink& sink,
+                       const at::Tensor& scratch) {
+    const auto& [dy, x, weight, dx, mode] = product;
     check_operands(x, weight);
     CHECK_EQ(dy.size(0), x.size(0));
     CHECK_EQ(dy.size(1), weight.size(0));
+    CHECK(dy.scalar_type() == x.scalar_type());
+    CHECK(dx.scalar_type() == x.scalar_type());
+    CHECK(dx.sizes() == x.sizes());
     CHECK_EQ(sink.element_count(), static_cast<uint64_t>(weight.numel()));
-    // With the native path `widen` is the identity and copies nothing.
-    const at::ScalarType wide = path == MatmulPath::native ? x.scalar_type() : at::kFloat;
     const int64_t output_count = weight.size(0);
     const int64_t input_count = weight.size(1);
-
-    at::Tensor dx;  // (tokens, inputs)
-    if (path == MatmulPath::native) dx = at::mm(dy, weight);
-    const at::Tensor wide_x = x.to(wide);  // (tokens, inputs)
-    for (int64_t row = 0; row < output_count; row += matmul_tile_rows) {
-        const int64_t row_count = std::min(matmul_tile_rows, output_count - row);
-        const at::Tensor wide_dy = dy.narrow(1, row, row_count).to(wide);  // (tokens, tile)
-        if (path == MatmulPath::rounded_fp32) {
-            const at::Tensor tile = weight.narrow(0, row, row_count).to(wide);  // (tile, inputs)
-            if (dx.defined()) {
-                dx.addmm_(wide_dy, tile);
-            } else {
-                dx = at::mm(wide_dy, tile);
-            }
+    const int64_t tile_rows = matmul_tile_rows(output_count);
+    at::Tensor target = dx;
+    bool add = mode == InputGradient::add;
+    for (int64_t row = 0; row < output_count; row += tile_rows) {
+        const int64_t row_count = std::min(tile_rows, output_count - row);
+        const at::Tensor dy_tile = dy.narrow(1, row, row_count);  // (tokens, tile)
+        at::Tensor tile = piece(scratch, 0, row_count, input_count);
+        at::Tensor weight_tile = weight.narrow(0, row, row_count);  // (tile, inputs)
+        if (weight.scalar_type() != x.scalar_type()) weight_tile = tile.copy_(weight_tile);
+        if (add) {
+            target.addmm_(dy_tile, weight_tile);
+        } else {
+            at::mm_out(target, dy_tile, weight_tile);
         }
-        sink.add(static_cast<uint64_t>(row * input_count), at::mm(wide_dy.t(), wide_x));
+        add = true;
+        sink.add(static_cast<uint64_t>(row * input_count), at::mm_out(tile, dy_tile.t(), x));
     }
-    return dx.to(x.scalar_type());
 }
 
 }  // namespace headrace::engine

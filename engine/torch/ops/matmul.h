@@ -1,11 +1,13 @@
 // The three products of a linear layer, and the only place that multiplies matrices. Weights are
 // (outputs, inputs), as in checkpoints; no transpose is ever copied.
 //
-// MatmulPath::native multiplies in the tensors' own dtype. Where the CPU has no bf16 arithmetic
-// torch's bf16 product runs at a seventh of its fp32 speed (measured: 17 against 140 GF/s on a
-// Zen CPU with AVX2), so MatmulPath::rounded_fp32 widens the operands, multiplies in fp32 and
-// rounds the result once. Weights are widened in tiles of matmul_tile_rows rows, a constant: tiles
-// decide the order of sums in the input gradient, hence its bits.
+// *storage* is the dtype of weights and of what is kept, *work* the dtype that is multiplied.
+// MatmulPath::native multiplies in storage. Where the CPU has no such arithmetic torch's bf16
+// product runs at a seventh of its fp32 speed (measured: 17 against 140 GF/s on a Zen CPU with
+// AVX2), so MatmulPath::rounded_fp32 works in fp32: activations stay in fp32 from one product to
+// the next, weights are widened in tiles of rows, and results are rounded where they are kept.
+// Tiles decide the order of sums in the input gradient, hence its bits: their size is a function
+// of the weight's shape alone.
 #pragma once
 
 #include "engine/torch/torch.h"
@@ -17,17 +19,44 @@ namespace headrace::engine {
 
 enum class MatmulPath : uint8_t { native, rounded_fp32 };
 
-inline constexpr int64_t matmul_tile_rows = 4096;
-
 // What this CPU is best at for `dtype`.
 MatmulPath matmul_path(offload::Dtype dtype);
 
-// (tokens, inputs) x (outputs, inputs)^T -> (tokens, outputs), in the dtype of x.
-at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, MatmulPath path);
+// The work dtype for `storage`.
+at::ScalarType work_type(at::ScalarType storage);
 
-// Returns d loss / d x for dy = d loss / d multiply(x, weight), and delivers the weight's gradient
-// to `sink`, tile by tile.
-at::Tensor multiply_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                             const GradientSink& sink, MatmulPath path);
+// x itself where it is in the work dtype already, else a copy that is.
+at::Tensor as_work(const at::Tensor& x);
+
+// Rows of a weight that are widened, or whose gradient is made, at a time: about equal tiles of at
+// most matmul_tile_rows_max.
+inline constexpr int64_t matmul_tile_rows_max = 1024;
+int64_t matmul_tile_rows(int64_t output_count);
+
+// Elements of work that the products of a weight need beside operands and results: a tile, and
+// where y is rounded the columns that it gives. One piece of scratch serves all products of a
+// layer, so that tiles leave no holes between tensors that live longer.
+int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
+                                at::ScalarType storage);
+
+// y = x weight^T. x: (tokens, inputs) in work; weight: (outputs, inputs) in storage; y: (tokens,
+// outputs), contiguous, in work or in storage; scratch: one dimension, in work.
+void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,
+              const at::Tensor& scratch);
+
+// What becomes of dx.
+enum class InputGradient : uint8_t { store, add };
+
+// dx (+)= dy weight, and the weight's gradient dy^T x to `sink`, tile by tile. dy: (tokens,
+// outputs), x and dx: (tokens, inputs), all in work.
+struct ProductBackward {
+    const at::Tensor& dy;
+    const at::Tensor& x;
+    const at::Tensor& weight;
+    const at::Tensor& dx;
+    InputGradient mode = InputGradient::store;
+};
+void multiply_backward(const ProductBackward& product, const GradientSink& sink,
+                       const at::Tensor& scratch);
 
 }  // namespace headrace::engine

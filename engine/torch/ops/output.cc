@@ -7,28 +7,52 @@ namespace headrace::engine {
 
 namespace {
 
-at::Tensor project(const at::Tensor& normed, const OutputWeights& weights) {
-    return multiply(normed, weights.projection, weights.path).to(at::kFloat);
+at::Tensor make_scratch(int64_t row_count, const at::Tensor& projection) {
+    const int64_t elements = matmul_scratch_elements(row_count, projection.size(0),
+                                                     projection.size(1), projection.scalar_type());
+    return at::empty({elements}, at::TensorOptions().dtype(work_type(projection.scalar_type())));
+}
+
+// (rows, hidden) -> (rows, vocabulary), work
+at::Tensor project(const at::Tensor& normed, const at::Tensor& projection,
+                   const at::Tensor& scratch) {
+    at::Tensor logits = at::empty({normed.size(0), projection.size(0)}, normed.options());
+    multiply(normed, projection, logits, scratch);
+    return logits;
 }
 
 }  // namespace
 
 at::Tensor logits_of(const at::Tensor& hidden, const OutputWeights& weights) {
     CHECK_EQ(hidden.dim(), 2);
-    return project(rms_norm_forward(hidden, weights.norm, weights.epsilon).y, weights);
+    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon);
+    const at::Tensor scratch = make_scratch(hidden.size(0), weights.projection);
+    return project(normed.y, weights.projection, scratch).to(at::kFloat);
 }
 
 at::Tensor output_backward(const at::Tensor& hidden, const OutputWeights& weights,
                            const OutputTargets& targets, const OutputSinks& sinks) {
     CHECK_EQ(hidden.dim(), 2);
     CHECK_EQ(hidden.size(0), static_cast<int64_t>(targets.tokens.size()));
-    const NormForward normed = rms_norm_forward(hidden, weights.norm, weights.epsilon);
-    at::Tensor logits = project(normed.y, weights);  // (rows, vocabulary), fp32
-    cross_entropy(logits, targets.tokens, targets.scales, targets.losses);
-    logits = logits.to(hidden.scalar_type());  // now their gradient, rounded
-    const at::Tensor d_normed =
-        multiply_backward(logits, normed.y, weights.projection, sinks.projection, weights.path);
-    return rms_norm_backward(d_normed, hidden, normed.inverse_rms, weights.norm, sinks.norm);
+    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon);
+    const at::Tensor d_normed = at::empty_like(normed.y);  // (rows, hidden)
+    {
+        const at::Tensor scratch = make_scratch(hidden.size(0), weights.projection);
+        at::Tensor logits = project(normed.y, weights.projection, scratch).to(at::kFloat);
+        cross_entropy(logits, targets.tokens, targets.scales, targets.losses);
+        logits = logits.to(normed.y.scalar_type());  // now their gradient
+        multiply_backward(
+            {.dy = logits, .x = normed.y, .weight = weights.projection, .dx = d_normed},
+            sinks.projection, scratch);
+    }
+    const at::Tensor d_hidden = at::zeros_like(d_normed);
+    rms_norm_backward({.dy = d_normed,
+                       .x = hidden,
+                       .inverse_rms = normed.inverse_rms,
+                       .weight = weights.norm,
+                       .sum = d_hidden},
+                      sinks.norm);
+    return d_hidden.to(hidden.scalar_type());
 }
 
 void output_loss(const at::Tensor& hidden, const OutputWeights& weights,

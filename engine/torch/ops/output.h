@@ -16,7 +16,6 @@ struct OutputWeights {
     at::Tensor norm;        // (hidden)
     at::Tensor projection;  // (vocabulary, hidden)
     double epsilon = 0;
-    MatmulPath path = MatmulPath::native;
 };
 
 struct OutputSinks {
@@ -31,7 +30,7 @@ struct OutputTargets {
     std::span<double> losses;       // out: -log p
 };
 
-// hidden: (rows, hidden) -> (rows, vocabulary) in fp32, rounded to the compute dtype on the way.
+// hidden: (rows, hidden) in storage -> (rows, vocabulary) in fp32.
 at::Tensor logits_of(const at::Tensor& hidden, const OutputWeights& weights);
 
 // Fills targets.losses; returns d loss / d hidden and delivers the weights' gradients.

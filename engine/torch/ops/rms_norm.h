@@ -1,5 +1,5 @@
-// RMSNorm as transformers computes it: in fp32 up to x / rms(x), rounded to the compute dtype, then
-// times the weight in the compute dtype.
+// RMSNorm as transformers computes it: in fp32 up to x / rms(x), rounded to the work dtype, then
+// times the weight. Storage and work: engine/torch/block.h.
 #pragma once
 
 #include "engine/torch/torch.h"
@@ -8,19 +8,22 @@
 
 namespace headrace::engine {
 
-struct NormForward {
-    at::Tensor y;            // (tokens, hidden), compute dtype
+struct Norm {
+    at::Tensor y;            // (tokens, hidden), work
     at::Tensor inverse_rms;  // (tokens, 1), fp32
 };
-NormForward rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+// x: (tokens, hidden), weight: (hidden), both in storage.
+Norm rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
-// Returns d loss / d x; the weight's gradient goes to `sink`.
-at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
-                             const at::Tensor& inverse_rms, const at::Tensor& weight,
-                             const GradientSink& sink);
-
-// The same as one node of autograd. `sink` is needed only where a graph is recorded.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                    const GradientSink* sink);
+// Adds d loss / d x to `sum`, for dy = d loss / d y, both (tokens, hidden) in work; the weight's
+// gradient goes to `sink`.
+struct NormBackward {
+    const at::Tensor& dy;
+    const at::Tensor& x;
+    const at::Tensor& inverse_rms;
+    const at::Tensor& weight;
+    const at::Tensor& sum;
+};
+void rms_norm_backward(const NormBackward& norm, const GradientSink& sink);
 
 }  // namespace headrace::engine

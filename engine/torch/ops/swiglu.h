@@ -1,12 +1,15 @@
-// SwiGLU: silu(gate) * up, each rounded to the compute dtype, as one node of autograd that keeps
-// its two inputs only.
+// SwiGLU: silu(gate) * up. Storage and work: engine/torch/block.h.
 #pragma once
 
 #include "engine/torch/torch.h"
 
 namespace headrace::engine {
 
-// gate, up: (tokens, intermediate) -> the same.
+// gate, up: (tokens, intermediate) in storage -> the same in work.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+// d_product, in work, becomes the gradient of gate; d_up, in work, is overwritten with that of up.
+void swiglu_backward(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& d_product,
+                     const at::Tensor& d_up);
 
 }  // namespace headrace::engine

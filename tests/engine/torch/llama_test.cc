@@ -12,6 +12,7 @@
 #include <limits>
 #include <thread>
 
+#include "offload/units.h"
 #include "tests/engine/flat_model.h"
 #include "tests/engine/goldens/golden.h"
 
@@ -195,6 +196,55 @@ TEST_P(Llama, SameBitsAtAnotherAddress) {
             results.push_back(accumulator);
         }
         EXPECT_EQ(results[0], results[1]);
+    }
+}
+
+// What forward keeps takes the place of the recompute: the outputs and every gradient have the same
+// bits, and nothing around kept's memory is touched.
+TEST_P(Llama, KeptAndRecomputedHaveTheSameBits) {
+    const Golden golden(GetParam());
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        const LlamaCompute compute(golden.config(), dtype);
+        const FlatModel model = make_flat_model(golden.config(), dtype, golden_weight);
+        const MicroBatch batch = golden.batch(1);
+        const uint64_t kept_bytes = compute.kept_bytes(batch.row_count, batch.column_count);
+        ASSERT_EQ(kept_bytes % offload::page_bytes, 0u);
+        std::vector<std::byte> hidden(
+            offload::bytes_of(dtype, batch.token_count() * golden.config().hidden_size));
+        compute.embed(batch, {.weights = model.weights[0], .hidden_out = hidden});
+        std::vector<std::byte> memory(kept_bytes + 2 * 64 + 64, std::byte{0xFF});
+        const size_t first = 128 - reinterpret_cast<uintptr_t>(memory.data()) % 64;
+        const std::span<std::byte> kept = std::span(memory).subspan(first, kept_bytes);
+        std::vector<std::byte> plain_out(hidden.size());
+        std::vector<std::byte> kept_out(hidden.size());
+        compute.block(batch,
+                      {.weights = model.weights[1], .hidden_in = hidden, .hidden_out = plain_out});
+        compute.block(batch, {.weights = model.weights[1],
+                              .hidden_in = hidden,
+                              .hidden_out = kept_out,
+                              .kept_out = kept});
+        EXPECT_EQ(plain_out, kept_out);
+        for (size_t i = 0; i < memory.size(); ++i) {
+            const bool inside = i >= first && i < first + kept_bytes;
+            ASSERT_TRUE(inside || memory[i] == std::byte{0xFF}) << i;
+        }
+        const std::vector<std::byte> before = memory;
+        std::vector<std::vector<std::byte>> gradients;
+        std::vector<std::vector<float>> accumulators;
+        for (const std::span<const std::byte> kept_in :
+             {std::span<const std::byte>(), std::span<const std::byte>(kept)}) {
+            gradients.emplace_back(hidden.size());
+            accumulators.emplace_back(model.layout.layers[1].element_count);
+            compute.block_backward(batch, {.weights = model.weights[1],
+                                           .hidden_in = hidden,
+                                           .grad_out = plain_out,
+                                           .grad_in = gradients.back(),
+                                           .accumulator = accumulators.back(),
+                                           .kept_in = kept_in});
+        }
+        EXPECT_EQ(gradients[0], gradients[1]);
+        EXPECT_EQ(accumulators[0], accumulators[1]);
+        EXPECT_EQ(memory, before);
     }
 }
 

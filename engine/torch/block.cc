@@ -1,0 +1,213 @@
+#include "engine/torch/block.h"
+
+#include <algorithm>
+
+#include "engine/torch/ops/matmul.h"
+#include "engine/torch/ops/residual.h"
+#include "engine/torch/ops/rms_norm.h"
+#include "engine/torch/ops/swiglu.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+namespace {
+
+constexpr uint64_t tensor_alignment_bytes = 64;
+
+struct KeptField {
+    at::Tensor BlockKept::*tensor;
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
+
+    uint64_t size_bytes() const {
+        return static_cast<uint64_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
+    }
+};
+
+// In the order in which they lie in memory.
+std::vector<KeptField> fields_of(const BlockShape& shape) {
+    const AttentionShape& attention = shape.attention;
+    const int64_t tokens = shape.token_count();
+    const int64_t queries = attention.head_count * attention.head_dim;
+    const int64_t keys = attention.kv_head_count * attention.head_dim;
+    return {{&BlockKept::query, {tokens, queries}, shape.storage},
+            {&BlockKept::key, {tokens, keys}, shape.storage},
+            {&BlockKept::value, {tokens, keys}, shape.storage},
+            {&BlockKept::attended, {tokens, queries}, shape.storage},
+            {&BlockKept::log_sum,
+             {attention.row_count, attention.head_count, attention.column_count},
+             at::kFloat},
+            {&BlockKept::middle, {tokens, shape.hidden_size}, shape.storage},
+            {&BlockKept::gate, {tokens, shape.intermediate_size}, shape.storage},
+            {&BlockKept::up, {tokens, shape.intermediate_size}, shape.storage}};
+}
+
+at::Tensor empty_work(int64_t row_count, int64_t column_count, at::ScalarType storage) {
+    return at::empty({row_count, column_count}, at::TensorOptions().dtype(work_type(storage)));
+}
+
+// Scratch of the products of every weight of a block.
+at::Tensor make_scratch(const BlockWeights& weights, const BlockShape& shape) {
+    int64_t elements = 0;
+    for (const at::Tensor& weight :
+         {weights.query, weights.key, weights.output, weights.gate, weights.down}) {
+        elements = std::max(elements, matmul_scratch_elements(shape.token_count(), weight.size(0),
+                                                              weight.size(1), shape.storage));
+    }
+    return at::empty({elements}, at::TensorOptions().dtype(work_type(shape.storage)));
+}
+
+void check_rows(const at::Tensor& x, const BlockShape& shape) {
+    CHECK_EQ(x.dim(), 2);
+    CHECK_EQ(x.size(0), shape.token_count());
+    CHECK_EQ(x.size(1), shape.hidden_size);
+    CHECK(x.scalar_type() == shape.storage);
+    CHECK(x.is_contiguous());
+}
+
+}  // namespace
+
+uint64_t kept_bytes_of(const BlockShape& shape) {
+    uint64_t size_bytes = 0;
+    for (const KeptField& field : fields_of(shape)) {
+        size_bytes += offload::align_up(field.size_bytes(), tensor_alignment_bytes);
+    }
+    return offload::align_up(size_bytes, offload::page_bytes);
+}
+
+BlockKept kept_at(const BlockShape& shape, std::span<std::byte> bytes) {
+    CHECK_EQ(bytes.size(), kept_bytes_of(shape));
+    CHECK_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % tensor_alignment_bytes, 0u);
+    BlockKept kept;
+    for (const KeptField& field : fields_of(shape)) {
+        kept.*field.tensor =
+            at::from_blob(bytes.data(), field.sizes, at::TensorOptions().dtype(field.dtype));
+        bytes = bytes.subspan(offload::align_up(field.size_bytes(), tensor_alignment_bytes));
+    }
+    return kept;
+}
+
+BlockKept make_kept(const BlockShape& shape) {
+    BlockKept kept;
+    for (const KeptField& field : fields_of(shape)) {
+        kept.*field.tensor = at::empty(field.sizes, at::TensorOptions().dtype(field.dtype));
+    }
+    return kept;
+}
+
+void Block::keep(const at::Tensor& x, const BlockKept& kept) const {
+    check_rows(x, shape);
+    const at::Tensor scratch = make_scratch(weights, shape);
+    {
+        const Norm normed = rms_norm(x, weights.input_norm, epsilon);
+        multiply(normed.y, weights.query, kept.query, scratch);
+        multiply(normed.y, weights.key, kept.key, scratch);
+        multiply(normed.y, weights.value, kept.value, scratch);
+    }
+    for (at::Tensor turned : {kept.query, kept.key}) {
+        rope_rotate_(turned, rope, Turn::forward, kernels);
+    }
+    attention_forward_into(kept.query, kept.key, kept.value, shape.attention, kernels,
+                           {kept.attended, kept.log_sum});
+    {
+        const at::Tensor half = empty_work(x.size(0), x.size(1), shape.storage);
+        multiply(as_work(kept.attended), weights.output, half, scratch);
+        add_residual(x, half, kept.middle);
+    }
+    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon);
+    multiply(normed.y, weights.gate, kept.gate, scratch);
+    multiply(normed.y, weights.up, kept.up, scratch);
+}
+
+void Block::finish(const BlockKept& kept, const at::Tensor& y) const {
+    check_rows(y, shape);
+    const at::Tensor scratch = make_scratch(weights, shape);
+    const at::Tensor half = empty_work(y.size(0), y.size(1), shape.storage);
+    multiply(swiglu(kept.gate, kept.up), weights.down, half, scratch);
+    add_residual(kept.middle, half, y);
+}
+
+void Block::mlp_backward(BlockKept& kept, const at::Tensor& d_hidden, const BlockSinks& sinks,
+                         const at::Tensor& scratch) const {
+    at::Tensor d_gate = empty_work(kept.gate.size(0), kept.gate.size(1), shape.storage);
+    at::Tensor d_up = swiglu(kept.gate, kept.up);  // the product, for now
+    multiply_backward({.dy = d_hidden, .x = d_up, .weight = weights.down, .dx = d_gate}, sinks.down,
+                      scratch);
+    swiglu_backward(kept.gate, kept.up, /*d_product=*/d_gate, d_up);
+    kept.gate.reset();
+    kept.up.reset();
+    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon);
+    const at::Tensor d_normed = at::empty_like(normed.y);  // (tokens, hidden)
+    multiply_backward({.dy = d_gate, .x = normed.y, .weight = weights.gate, .dx = d_normed},
+                      sinks.gate, scratch);
+    d_gate.reset();
+    multiply_backward({.dy = d_up,
+                       .x = normed.y,
+                       .weight = weights.up,
+                       .dx = d_normed,
+                       .mode = InputGradient::add},
+                      sinks.up, scratch);
+    d_up.reset();
+    rms_norm_backward({.dy = d_normed,
+                       .x = kept.middle,
+                       .inverse_rms = normed.inverse_rms,
+                       .weight = weights.post_norm,
+                       .sum = d_hidden},
+                      sinks.post_norm);
+    kept.middle.reset();
+}
+
+void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::Tensor& d_hidden,
+                               const BlockSinks& sinks, const at::Tensor& scratch) const {
+    AttentionGradients d;
+    {
+        at::Tensor d_attended =
+            empty_work(kept.attended.size(0), kept.attended.size(1), shape.storage);
+        multiply_backward({.dy = d_hidden,
+                           .x = as_work(kept.attended),
+                           .weight = weights.output,
+                           .dx = d_attended},
+                          sinks.output, scratch);
+        d_attended = d_attended.to(shape.storage);
+        d = engine::attention_backward(d_attended, kept.query, kept.key, kept.value,
+                                       {kept.attended, kept.log_sum}, shape.attention, kernels);
+    }
+    kept = {};
+    rope_rotate_(d.dq, rope, Turn::back, kernels);
+    rope_rotate_(d.dk, rope, Turn::back, kernels);
+    const Norm normed = rms_norm(x, weights.input_norm, epsilon);
+    const at::Tensor d_normed = at::empty_like(normed.y);  // (tokens, hidden)
+    const auto project_back = [&](at::Tensor& dy, const at::Tensor& weight, InputGradient mode,
+                                  const GradientSink& sink) {
+        multiply_backward(
+            {.dy = as_work(dy), .x = normed.y, .weight = weight, .dx = d_normed, .mode = mode},
+            sink, scratch);
+        dy.reset();
+    };
+    project_back(d.dq, weights.query, InputGradient::store, sinks.query);
+    project_back(d.dk, weights.key, InputGradient::add, sinks.key);
+    project_back(d.dv, weights.value, InputGradient::add, sinks.value);
+    rms_norm_backward({.dy = d_normed,
+                       .x = x,
+                       .inverse_rms = normed.inverse_rms,
+                       .weight = weights.input_norm,
+                       .sum = d_hidden},
+                      sinks.input_norm);
+}
+
+void Block::backward(const at::Tensor& x, BlockKept kept, const at::Tensor& dy,
+                     const at::Tensor& dx, const BlockSinks& sinks) const {
+    check_rows(x, shape);
+    check_rows(dy, shape);
+    check_rows(dx, shape);
+    // d loss / d the hidden state that backward has come to.
+    const at::Tensor d_hidden = dy.to(work_type(shape.storage), /*non_blocking=*/false,
+                                      /*copy=*/true);  // (tokens, hidden), work
+    const at::Tensor scratch = make_scratch(weights, shape);
+    mlp_backward(kept, d_hidden, sinks, scratch);
+    attention_backward(x, kept, d_hidden, sinks, scratch);
+    at::Tensor target = dx;
+    target.copy_(d_hidden);
+}
+
+}  // namespace headrace::engine
