@@ -35,7 +35,7 @@
 // 0x7FC0, and then all the block's are read back as NaN.
 //
 // Pure functions, compiled once, for the scalar row and for conversions. The vector rows do the
-// same (cpu_adam/adamw_avx2.cc, adamw_avx512.cc) and are held to these bits.
+// same (cpu_adam/adamw_vector.h) and are held to these bits.
 #pragma once
 
 #include <cstdint>

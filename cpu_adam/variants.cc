@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<Row, 3> table = {{
     {"avx512", Isa::avx512f, &update_avx512},
-    {"avx2", Isa::avx2_fma, &update_avx2},
+    {"avx2", Isa::avx2_fma_f16c, &update_avx2},
     {"scalar", Isa::baseline, &update_scalar},
 }};
 static_assert(table.back().required_isa == Isa::baseline);
@@ -38,7 +38,9 @@ std::span<const Row> rows() {
 bool is_supported(const Row& row) {
     switch (row.required_isa) {
         case Isa::baseline: return true;
-        case Isa::avx2_fma: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        case Isa::avx2_fma_f16c:
+            return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
         case Isa::avx512f: return __builtin_cpu_supports("avx512f");
     }
     CHECK(false);

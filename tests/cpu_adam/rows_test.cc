@@ -4,16 +4,24 @@
 // row on seeded values over 40 powers of e, with canaries; one step against double arithmetic.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "cpu_adam/variants.h"
+#include "offload/fp16.h"
+#include "offload/state_format.h"
+#include "offload/units.h"
 #include "tests/cpu_adam/adam_reference.h"
 
 namespace headrace::cpu_adam {
+
+using offload::Dtype;
+using offload::StateFormat;
 
 #ifdef HEADRACE_HAS_SIMDE
 void update_avx512_emulated(const StepFactors& factors, const Operands& operands);
@@ -24,6 +32,7 @@ namespace {
 constexpr uint64_t canary_elements = 24;
 constexpr uint16_t canary_16 = 0xA55A;
 constexpr float canary_32 = -1234.5f;
+constexpr uint8_t canary_8 = 0x5A;
 
 std::vector<Row> rows_to_test() {
     std::vector<Row> result;
@@ -64,38 +73,105 @@ struct Guarded {
     std::vector<T> all;
 };
 
+struct Format {
+    Dtype weight = Dtype::bf16;
+    StateFormat moments = StateFormat::fp32;
+    Dtype gradient = Dtype::bf16;
+};
+
+std::vector<Format> all_formats() {
+    std::vector<Format> formats;
+    for (const Dtype weight : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        for (const StateFormat moments :
+             {StateFormat::fp32, StateFormat::bf16, StateFormat::int8}) {
+            for (const Dtype gradient : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+                formats.push_back({weight, moments, gradient});
+            }
+        }
+    }
+    return formats;
+}
+
+std::string name_of(const Format& format) {
+    return std::string(offload::name_of(format.weight)) + " weight, " +
+           std::string(offload::name_of(format.moments)) + " moments, " +
+           std::string(offload::name_of(format.gradient)) + " gradient";
+}
+
 // One array of every kind; a format uses some of them.
 struct Arrays {
     Arrays(uint64_t element_count, uint64_t start, uint32_t seed)
         : hi(to_bf16(wide_values(element_count, seed)), start, canary_16),
           lo(std::vector<uint16_t>(element_count), start, canary_16),
           weight(wide_values(element_count, seed), start, canary_32),
+          weight_fp16(std::vector<uint16_t>(element_count), start, canary_16),
           m(std::vector<float>(element_count), start, canary_32),
           v(std::vector<float>(element_count), start, canary_32),
+          m_bf16(std::vector<uint16_t>(element_count), start, canary_16),
+          v_bf16(std::vector<uint16_t>(element_count), start, canary_16),
+          m_int8(std::vector<int8_t>(element_count), start, canary_8),
+          root_uint8(std::vector<uint8_t>(element_count), start, canary_8),
+          steps(std::vector<uint16_t>(2 * offload::div_ceil(element_count, 32)), start, canary_16),
           gradient_bf16(to_bf16(wide_values(element_count, seed + 1)), start, canary_16),
+          gradient_fp16(to_fp16(wide_values(element_count, seed + 1)), start, canary_16),
           gradient_fp32(wide_values(element_count, seed + 2), start, canary_32) {}
 
-    Operands operands(bool split, bool bf16_gradient) {
-        Operands result{.element_count = m.element_count, .m = m.data(), .v = v.data()};
-        result.hi = split ? hi.data() : nullptr;
-        result.lo = split ? lo.data() : nullptr;
-        result.weight = split ? nullptr : weight.data();
-        result.gradient_bf16 = bf16_gradient ? gradient_bf16.data() : nullptr;
-        result.gradient_fp32 = bf16_gradient ? nullptr : gradient_fp32.data();
-        return result;
+    static std::vector<uint16_t> to_fp16(const std::vector<float>& values) {
+        std::vector<uint16_t> halves;
+        for (const float value : values) {  // an infinite gradient is not what is tested here
+            halves.push_back(offload::float_to_fp16(std::clamp(value, -65504.0f, 65504.0f)));
+        }
+        return halves;
+    }
+
+    Operands operands(const Format& format) {
+        Operands o{.element_count = m.element_count,
+                   .first_element = 96,
+                   .rounding = {.first = 0x12345678, .second = 0x9ABCDEF0}};
+        const bool split = format.weight == Dtype::bf16;
+        o.hi = split ? hi.data() : nullptr;
+        o.lo = split ? lo.data() : nullptr;
+        o.weight = split ? nullptr : weight.data();
+        o.weight_fp16 = format.weight == Dtype::fp16 ? weight_fp16.data() : nullptr;
+        if (format.moments == StateFormat::fp32) {
+            o.m = m.data();
+            o.v = v.data();
+        } else if (format.moments == StateFormat::bf16) {
+            o.m_bf16 = m_bf16.data();
+            o.v_bf16 = v_bf16.data();
+        } else {
+            o.m_int8 = m_int8.data();
+            o.root_uint8 = root_uint8.data();
+            o.steps = steps.data();
+        }
+        o.gradient_bf16 = format.gradient == Dtype::bf16 ? gradient_bf16.data() : nullptr;
+        o.gradient_fp16 = format.gradient == Dtype::fp16 ? gradient_fp16.data() : nullptr;
+        o.gradient_fp32 = format.gradient == Dtype::fp32 ? gradient_fp32.data() : nullptr;
+        return o;
     }
     bool canaries_live() const {
         return hi.canaries_live() && lo.canaries_live() && weight.canaries_live() &&
-               m.canaries_live() && v.canaries_live() && gradient_bf16.canaries_live() &&
+               weight_fp16.canaries_live() && m.canaries_live() && v.canaries_live() &&
+               m_bf16.canaries_live() && v_bf16.canaries_live() && m_int8.canaries_live() &&
+               root_uint8.canaries_live() && steps.canaries_live() &&
+               gradient_bf16.canaries_live() && gradient_fp16.canaries_live() &&
                gradient_fp32.canaries_live();
     }
     bool operator==(const Arrays&) const = default;
 
     Guarded<uint16_t> hi, lo;
-    Guarded<float> weight, m, v;
-    Guarded<uint16_t> gradient_bf16;
+    Guarded<float> weight;
+    Guarded<uint16_t> weight_fp16;
+    Guarded<float> m, v;
+    Guarded<uint16_t> m_bf16, v_bf16;
+    Guarded<int8_t> m_int8;
+    Guarded<uint8_t> root_uint8;
+    Guarded<uint16_t> steps;
+    Guarded<uint16_t> gradient_bf16, gradient_fp16;
     Guarded<float> gradient_fp32;
 };
+
+constexpr Format plain_fp32{Dtype::fp32, StateFormat::fp32, Dtype::fp32};
 
 AdamStep step_of(uint64_t adam_step, Decay decay = Decay::decoupled) {
     return {.learning_rate = 1e-3,
@@ -104,12 +180,6 @@ AdamStep step_of(uint64_t adam_step, Decay decay = Decay::decoupled) {
             .gradient_scale = 0.37f,
             .decay = decay};
 }
-
-struct Format {
-    bool split = true;
-    bool bf16_gradient = true;
-};
-constexpr Format formats[] = {{true, true}, {true, false}, {false, true}, {false, false}};
 
 struct Extent {
     uint64_t element_count = 0;
@@ -122,12 +192,11 @@ void expect_scalar_bits(const Row& row, Format format, Extent extent, uint64_t s
     for (uint64_t t = 1; t <= step_count; ++t) {
         const Decay decay = t % 2 == 0 ? Decay::l2 : Decay::decoupled;
         const StepFactors factors = factors_of(step_of(t, decay));
-        update_scalar(factors, expected.operands(format.split, format.bf16_gradient));
-        row.update(factors, actual.operands(format.split, format.bf16_gradient));
+        update_scalar(factors, expected.operands(format));
+        row.update(factors, actual.operands(format));
     }
-    EXPECT_TRUE(actual == expected)
-        << row.name << " count " << extent.element_count << " start " << extent.start << " split "
-        << format.split << " bf16 gradient " << format.bf16_gradient;
+    EXPECT_TRUE(actual == expected) << row.name << " count " << extent.element_count << " start "
+                                    << extent.start << " " << name_of(format);
     EXPECT_TRUE(actual.canaries_live()) << row.name << " count " << extent.element_count;
 }
 
@@ -144,7 +213,7 @@ TEST(Rows, math_4_every_count_and_start_has_scalar_bits_and_live_canaries) {
     for (const Row& row : rows_to_test()) {
         for (const uint64_t count : {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 1023, 1024, 1025}) {
             for (const uint64_t start : {0, 1, 3}) {
-                for (const Format format : formats) {
+                for (const Format& format : all_formats()) {
                     expect_scalar_bits(row, format, {count, start}, 3);
                 }
             }
@@ -158,7 +227,47 @@ TEST(Rows, math_4_a_million_and_three_elements) {
 
 TEST(Rows, bits_are_equal_after_twenty_steps) {
     for (const Row& row : rows_to_test()) {
-        for (const Format format : formats) expect_scalar_bits(row, format, {8192 + 5, 0}, 20);
+        for (const Format& format : all_formats()) {
+            expect_scalar_bits(row, format, {1024 + 5, 0}, 20);
+        }
+    }
+}
+
+// Every bf16 and every fp16 there is as a gradient; random bits as gradients, weights and states,
+// which holds NaN, infinite values and denormals of every kind.
+TEST(Rows, every_bit_pattern_has_scalar_bits) {
+    std::mt19937 random(17);
+    Arrays start(1 << 16, 0, 3);
+    for (uint32_t i = 0; i < 1 << 16; ++i) {
+        start.gradient_bf16.data()[i] = static_cast<uint16_t>(i);
+        start.gradient_fp16.data()[i] = static_cast<uint16_t>(i);
+        start.gradient_fp32.data()[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+        if (i % 4 == 0) continue;  // beside plain states
+        start.weight.data()[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+        start.m.data()[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+        start.v.data()[i] = std::bit_cast<float>(static_cast<uint32_t>(random()));
+        const uint32_t bits[2] = {static_cast<uint32_t>(random()), static_cast<uint32_t>(random())};
+        start.hi.data()[i] = static_cast<uint16_t>(bits[0]);
+        start.lo.data()[i] = static_cast<uint16_t>(bits[0] >> 16);
+        start.m_bf16.data()[i] = static_cast<uint16_t>(bits[1]);
+        start.v_bf16.data()[i] = static_cast<uint16_t>(bits[1] >> 16);
+        start.m_int8.data()[i] = static_cast<int8_t>(bits[1] >> 4);
+        start.root_uint8.data()[i] = static_cast<uint8_t>(bits[1] >> 12);
+        if (i % 3 == 0) start.steps.data()[i / 16] = static_cast<uint16_t>(bits[0] >> 8);
+    }
+    for (const Format& format : all_formats()) {
+        Arrays expected = start;
+        for (uint64_t t = 1; t <= 2; ++t) {
+            update_scalar(factors_of(step_of(t)), expected.operands(format));
+        }
+        for (const Row& row : rows_to_test()) {
+            if (row.required_isa == Isa::baseline && row.update == &update_scalar) continue;
+            Arrays actual = start;
+            for (uint64_t t = 1; t <= 2; ++t) {
+                row.update(factors_of(step_of(t)), actual.operands(format));
+            }
+            EXPECT_TRUE(actual == expected) << row.name << " " << name_of(format);
+        }
     }
 }
 
@@ -183,8 +292,8 @@ TEST(Rows, special_values_have_scalar_bits) {
             std::copy(gradients.begin(), gradients.end(), arrays->gradient_fp32.data());
         }
         for (uint64_t t = 1; t <= 4; ++t) {
-            update_scalar(factors_of(step_of(t)), expected.operands(false, false));
-            row.update(factors_of(step_of(t)), actual.operands(false, false));
+            update_scalar(factors_of(step_of(t)), expected.operands(plain_fp32));
+            row.update(factors_of(step_of(t)), actual.operands(plain_fp32));
         }
         EXPECT_TRUE(actual == expected) << row.name;
         for (size_t i = 0; i < weights.size(); ++i) {
@@ -210,7 +319,7 @@ TEST(Rows, split_master_is_lossless_and_every_nan_becomes_one) {
             arrays.lo.data()[i] = static_cast<uint16_t>(masters[i]);
             arrays.gradient_bf16.data()[i] = 0;
         }
-        row.update(factors, arrays.operands(true, true));
+        row.update(factors, arrays.operands({}));
         for (size_t i = 0; i < masters.size(); ++i) {
             if (!std::isfinite(std::bit_cast<float>(masters[i]))) continue;
             const float master = master_of(arrays.hi.data()[i], arrays.lo.data()[i]);
@@ -235,7 +344,7 @@ TEST(Rows, first_step_is_within_one_ulp_of_double) {
         std::copy(weights.begin(), weights.end(), arrays.weight.data());
         std::copy(gradients.begin(), gradients.end(), arrays.gradient_fp32.data());
         const AdamStep step{.learning_rate = learning_rate, .weight_decay = 0.01};
-        update_scalar(factors_of(step), arrays.operands(false, false));
+        update_scalar(factors_of(step), arrays.operands(plain_fp32));
         for (size_t i = 0; i < count; ++i) {
             ReferenceElement element{.w = static_cast<double>(weights[i])};
             if (std::fabs(element.w) < 4 * learning_rate) continue;
@@ -253,7 +362,7 @@ TEST(Rows, padding_stays_zero) {
         std::fill_n(arrays.hi.data(), 4099, uint16_t{0});
         std::fill_n(arrays.gradient_bf16.data(), 4099, uint16_t{0});
         for (uint64_t t = 1; t <= 5; ++t) {
-            row.update(factors_of(step_of(t)), arrays.operands(true, true));
+            row.update(factors_of(step_of(t)), arrays.operands({}));
         }
         for (size_t i = 0; i < 4099; ++i) {
             ASSERT_EQ(arrays.hi.data()[i], 0) << row.name;

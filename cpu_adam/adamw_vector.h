@@ -1,0 +1,98 @@
+// The rule of cpu_adam/adamw.h over vectors, for adamw_avx2.cc and adamw_avx512.cc. Each includes
+// this text once, after its primitives: so the sequence is written once, and still each instruction
+// set has its own copy of every function, in its anonymous namespace. The scalar row is not made of
+// it: it is the oracle.
+//
+// What the including file defines before: `lanes` (8 or 16), the vector types Floats and Ints
+// (32-bit lanes), and functions over them, each one instruction or a few.
+#pragma once
+
+#include "cpu_adam/adamw.h"
+
+namespace headrace::cpu_adam {
+
+namespace {
+
+// How a weight, a moment or a gradient is kept: a bf16 weight as hi and lo, an fp16 weight with its
+// master.
+enum class Kept : uint8_t { fp32, bf16, fp16, int8 };
+
+struct Constants {
+    Floats gradient_scale, l2, m_rate, v_rate, root_scale, epsilon, step_size, decay, largest;
+    Ints random_first, random_second;  // the first with the number of the lane added
+};
+
+Constants constants_of(const StepFactors& factors, const Operands& o) {
+    return {.gradient_scale = floats(factors.gradient_scale),
+            .l2 = floats(factors.l2),
+            .m_rate = floats(factors.m_rate),
+            .v_rate = floats(factors.v_rate),
+            .root_scale = floats(factors.root_scale),
+            .epsilon = floats(factors.epsilon),
+            .step_size = floats(factors.step_size),
+            .decay = floats(factors.decay),
+            .largest = floats(0x1p127f),
+            .random_first =
+                ints(o.rounding.first + static_cast<uint32_t>(o.first_element)) + lane_numbers(),
+            .random_second = ints(o.rounding.second)};
+}
+
+// m, v and sqrt(v) of one vector of elements.
+struct Moments {
+    Floats m, v, root;
+};
+
+// The rule. Returns the new weight; moments->m and v are the old ones, then all three the new.
+Floats update(const Constants& c, Floats w, Floats gradient, Moments* moments) {
+    const Floats g = fma(c.l2, w, gradient * c.gradient_scale);
+    const Floats m = one_nan(fma(c.m_rate, g - moments->m, moments->m));
+    const Floats q = smaller(g * g, c.largest);
+    const Floats v = one_nan(fma(c.v_rate, q - moments->v, moments->v));
+    const Floats root = square_root(v);
+    const Floats d = fma(root, c.root_scale, c.epsilon);
+    const Floats u = c.step_size * (m / d);
+    *moments = {.m = m, .v = v, .root = root};
+    return one_nan(w - fma(c.decay, w, u));
+}
+
+Ints random_bits(const Constants& c, uint64_t i) {
+    Ints x = c.random_first + ints(static_cast<uint32_t>(i));
+    x = product(x ^ right<16>(x), ints(0x7FEB352Du));
+    x = product((x ^ right<15>(x)) + c.random_second, ints(0x846CA68Bu));
+    return x ^ right<16>(x);
+}
+
+Ints low_16(Ints values) {
+    return values & ints(0xFFFFu);
+}
+
+template <Kept gradient>
+Floats load_gradient(const Operands& o, uint64_t i) {
+    if constexpr (gradient == Kept::fp32) return load_fp32(o.gradient_fp32 + i);
+    if constexpr (gradient == Kept::bf16) return as_floats(left<16>(load_16(o.gradient_bf16 + i)));
+    if constexpr (gradient == Kept::fp16) return load_fp16(o.gradient_fp16 + i);
+}
+
+template <Kept weight>
+Floats load_weight(const Operands& o, uint64_t i) {
+    if constexpr (weight != Kept::bf16) return load_fp32(o.weight + i);
+    const Ints lo = load_16(o.lo + i);
+    const Ints rounded_up = left<16>(right<15>(lo));
+    return as_floats(left<16>(load_16(o.hi + i)) + lo - rounded_up);
+}
+
+template <Kept weight>
+void store_weight(const Operands& o, uint64_t i, Floats w) {
+    if constexpr (weight == Kept::bf16) {
+        const Ints bits = as_ints(w);
+        store_16(o.hi + i, right<16>(bits + ints(0x8000u)));
+        store_16(o.lo + i, low_16(bits));
+    } else {
+        store_fp32(o.weight + i, w);
+        if constexpr (weight == Kept::fp16) store_fp16(o.weight_fp16 + i, w);
+    }
+}
+
+}  // namespace
+
+}  // namespace headrace::cpu_adam
