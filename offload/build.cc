@@ -29,6 +29,9 @@ Value micro_batch_value(Kind kind, uint32_t of, uint32_t micro_batch) {
     return {.kind = kind, .of = of, .micro_batch = static_cast<int16_t>(micro_batch)};
 }
 
+// A layer is visited once in forward and once in backward; the head's one visit is both.
+enum class Visit : uint8_t { forward, backward };
+
 // The micro-batches [first, end) of one pass over the layers.
 struct Group {
     uint32_t first = 0;
@@ -99,13 +102,18 @@ class Builder {
     // --- weights -------------------------------------------------------------------------------
 
     // Slots on the gpu, in the order of parts_used, that hold hi(-1) of all parts of the layer. In
-    // the first forward of a training period the layer's own parts are updated on the way.
-    std::vector<SlotId> bring_weights(uint32_t layer, const Group& group) {
+    // the first visit of a training period the layer's own parts are updated on the way, in the
+    // first backward those again whose update is computed twice.
+    std::vector<SlotId> bring_weights(uint32_t layer, const Group& group, Visit visit) {
         const bool updates = training() && is_first(group) && !is_updated_[layer];
+        const bool repeats = visit == Visit::backward && is_first(group);
         is_updated_[layer] = true;
         std::vector<SlotId> slots;
         if (!updates) slots = held_weights(layer);
-        if (!slots.empty()) return slots;
+        if (!slots.empty()) {
+            if (repeats) update_again(layer);
+            return slots;
+        }
         // One stretch of the ring for all runs of the visit: taken apart they could overlap.
         uint32_t ring_slots = 0;
         for (const uint32_t part : parts_used(workload_.layout, layer)) {
@@ -115,7 +123,10 @@ class Builder {
         if (ring_slots > 0) stretch = out_.take_run(gpu_hi_, ring_slots);
         auto next = stretch.begin();
         for (const uint32_t part : parts_used(workload_.layout, layer)) {
-            if (updates && workload_.layout.parts[part].layer == layer) update(part);
+            if (workload_.layout.parts[part].layer == layer) {
+                if (updates) is_twice(part) ? update_hi(part) : update(part);
+                if (repeats && is_twice(part)) update(part);
+            }
             if (tier_of(table_.hi[part]) == Tier::gpu) {
                 slots.push_back(table_.hi[part]);
                 continue;
@@ -157,9 +168,11 @@ class Builder {
 
     // --- update --------------------------------------------------------------------------------
 
-    // A ram slot with the value as it was before the update: its home or a fetched copy.
+    // A ram slot with the value as it was before the update: its home, a ring slot that still has
+    // it, or a fetched copy.
     SlotId working_copy(SlotId home, Ring& ring, const Value& value, const Guard& guard) {
         if (tier_of(home) == Tier::ram) return home;
+        if (const auto slot = out_.held(ring, value)) return *slot;
         const SlotId slot = out_.take(ring);
         out_.copy({OpKind::fetch, value, home, slot, guard, {}});
         return slot;
@@ -189,6 +202,34 @@ class Builder {
         if (!commits_every_step(plan_)) return;
         bring_home(hi, table_.hi_mirror[part], hi_before, hi_after);
         bring_home(opt, table_.opt_mirror[part], opt_before, opt_after);
+    }
+
+    bool is_twice(uint32_t part) const { return !plan_.twice.empty() && plan_.twice[part]; }
+
+    // The first of two updates: the new weight alone, in a ring slot. Its home and the rest of the
+    // state stay as they were, for the second one to start from.
+    void update_hi(uint32_t part) {
+        const Value hi_before = part_value(Kind::hi, part, -2);
+        const Value hi_after = part_value(Kind::hi, part, -1);
+        const Value opt = part_value(Kind::opt, part, -2);
+        const Value gradient = part_value(Kind::stash, part, -1);
+        const SlotId hi = working_copy(table_.hi[part], ram_hi_, hi_before, always);
+        Op op{.kind = OpKind::update, .lane = {LaneKind::cpu}, .part = part, .guard = if_applied};
+        op.accesses = {{working_copy(table_.opt[part], ram_opt_, opt, always), opt, Mode::read},
+                       {working_copy(table_.stash[part], ram_stash_, gradient, if_applied),
+                        gradient, Mode::read},
+                       {hi, hi_before, Mode::read},
+                       {hi, hi_after, Mode::write}};
+        op.if_false = {{hi, hi_before, hi_after}};
+        out_.emit(std::move(op));
+        out_.hold(hi, hi_after);
+    }
+
+    // The second updates of a layer's parts, where nothing else brings them to ram.
+    void update_again(uint32_t layer) {
+        for (const uint32_t part : parts_used(workload_.layout, layer)) {
+            if (workload_.layout.parts[part].layer == layer && is_twice(part)) update(part);
+        }
     }
 
     // To a home or a mirror, if there is one.
@@ -264,7 +305,7 @@ class Builder {
     }
 
     void forward(uint32_t layer, const Group& group) {
-        const std::vector<SlotId> weights = bring_weights(layer, group);
+        const std::vector<SlotId> weights = bring_weights(layer, group, Visit::forward);
         for (uint32_t m = group.first; m < group.end; ++m) {
             Op op = compute(Pass::forward, layer, m);
             read_weights(op, layer, weights);
@@ -325,7 +366,7 @@ class Builder {
 
     void run_head(const Group& group) {
         const uint32_t layer = head();
-        const std::vector<SlotId> weights = bring_weights(layer, group);
+        const std::vector<SlotId> weights = bring_weights(layer, group, Visit::forward);
         std::vector<SlotId> accs;
         if (training()) accs = bring_accumulators(layer, group);
         for (uint32_t m = group.first; m < group.end; ++m) {
@@ -347,7 +388,11 @@ class Builder {
 
     void backward(uint32_t layer, const Group& group) {
         std::vector<SlotId> weights;
-        if (layer > 0) weights = bring_weights(layer, group);
+        if (layer > 0) {
+            weights = bring_weights(layer, group, Visit::backward);
+        } else if (is_first(group)) {
+            update_again(layer);
+        }
         const std::vector<SlotId> accs = bring_accumulators(layer, group);
         for (uint32_t m = group.first; m < group.end; ++m) {
             Op op = compute(Pass::backward, layer, m);

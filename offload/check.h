@@ -35,26 +35,26 @@ std::string describe_values(const Left& left, const Right& right) {
 
 }  // namespace headrace::offload
 
-#define CHECK(expression)                                                                       \
-    (static_cast<bool>(expression)                                                              \
-         ? static_cast<void>(0)                                                                 \
+#define CHECK(expression)          \
+    (static_cast<bool>(expression) \
+         ? static_cast<void>(0)    \
          : ::headrace::offload::check_failed(__FILE__, __LINE__, #expression, ""))
 
 // CHECK with a sentence that a reader of the crash report needs; `text` is a std::string.
-#define CHECK_TEXT(expression, text)                                                            \
-    (static_cast<bool>(expression)                                                              \
-         ? static_cast<void>(0)                                                                 \
+#define CHECK_TEXT(expression, text) \
+    (static_cast<bool>(expression)   \
+         ? static_cast<void>(0)      \
          : ::headrace::offload::check_failed(__FILE__, __LINE__, #expression, (text)))
 
-#define CHECK_OP(left, op, right)                                                               \
-    do {                                                                                        \
-        const auto& check_left = (left);                                                        \
-        const auto& check_right = (right);                                                      \
-        if (!(check_left op check_right)) {                                                     \
-            ::headrace::offload::check_failed(                                                  \
-                __FILE__, __LINE__, #left " " #op " " #right,                                   \
-                ::headrace::offload::describe_values(check_left, check_right));                 \
-        }                                                                                       \
+#define CHECK_OP(left, op, right)                                               \
+    do {                                                                        \
+        const auto& check_left = (left);                                        \
+        const auto& check_right = (right);                                      \
+        if (!(check_left op check_right)) {                                     \
+            ::headrace::offload::check_failed(                                  \
+                __FILE__, __LINE__, #left " " #op " " #right,                   \
+                ::headrace::offload::describe_values(check_left, check_right)); \
+        }                                                                       \
     } while (false)
 
 #define CHECK_EQ(left, right) CHECK_OP(left, ==, right)

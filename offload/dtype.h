@@ -11,14 +11,16 @@ namespace headrace::offload {
 
 enum class Dtype : uint8_t { fp32, bf16, fp16 };
 
-constexpr uint64_t element_bytes(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+constexpr uint64_t element_bytes(Dtype dtype) {
+    return dtype == Dtype::fp32 ? 4 : 2;
+}
 
 // element_count elements of `dtype`, in bytes.
 constexpr uint64_t bytes_of(Dtype dtype, uint64_t element_count) {
     return element_bytes(dtype) * element_count;
 }
 
-std::string_view name_of(Dtype dtype);            // "fp32", "bf16", "fp16"
+std::string_view name_of(Dtype dtype);             // "fp32", "bf16", "fp16"
 Result<Dtype> parse_dtype(std::string_view name);  // also float32, bfloat16, float16, half
 
 // bf16 is the upper half of an fp32: widening is exact.

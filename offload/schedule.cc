@@ -156,8 +156,11 @@ std::string describe(const Schedule& schedule, const Op& op) {
         case OpKind::compute:
             return fmt::format("{} layer {} micro-batch {}", passes[static_cast<size_t>(op.pass)],
                                op.layer, op.micro_batch);
-        case OpKind::reduce:
-        case OpKind::update: return fmt::format("{} part {}", name_of(op.kind), op.part);
+        case OpKind::reduce: return fmt::format("reduce part {}", op.part);
+        case OpKind::update: {
+            const bool is_whole = find_access(op, Kind::opt, Mode::write) != nullptr;
+            return fmt::format("update {}part {}", is_whole ? "" : "hi of ", op.part);
+        }
         default: return std::string(name_of(op.kind));
     }
 }

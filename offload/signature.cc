@@ -137,8 +137,14 @@ Fault check_copy(const Schedule& schedule, const Op& op) {
     return signature.result(renames ? 1 : 0);
 }
 
+// The first of two updates makes the new weight alone, from all that the second one reads too.
+bool makes_hi_alone(const Op& op) {
+    return op.kind == OpKind::update && find_access(op, Kind::opt, Mode::write) == nullptr;
+}
+
 Fault check_update(const Schedule& schedule, const Op& op) {
     Signature signature(schedule, op);
+    const bool hi_alone = makes_hi_alone(op);
     signature.need_lane(LaneKind::cpu);
     signature.need_guard({.needs_applied = true});
     signature.need(Mode::read, of_part(Kind::stash, op.part, -1), Tier::ram);
@@ -146,11 +152,12 @@ Fault check_update(const Schedule& schedule, const Op& op) {
         const Value before = of_part(kind, op.part, -2);
         const Value after = of_part(kind, op.part, -1);
         const auto source = signature.need(Mode::read, before, Tier::ram);
+        if (kind == Kind::opt && hi_alone) continue;
         const auto target = signature.need(Mode::write, after, Tier::ram);
         if (source != target) signature.say("does not update in place");
         if (target) signature.need_relabel({*target, before, after});
     }
-    return signature.result(2);
+    return signature.result(hi_alone ? 1 : 2);
 }
 
 // Neighbouring parts of one layer must lie side by side on the gpu.
@@ -365,9 +372,18 @@ Fault check_counts(const Schedule& schedule) {
     if (schedule.workload.purpose != Purpose::train) return std::nullopt;
     for (uint32_t part = 0; part < schedule.workload.layout.parts.size(); ++part) {
         for (const OpKind kind : {OpKind::update, OpKind::reduce}) {
-            if (count([&](const Op& op) { return op.kind == kind && op.part == part; }) != 1) {
+            const auto is_whole = [&](const Op& op) {
+                return op.kind == kind && op.part == part && !makes_hi_alone(op);
+            };
+            if (count(is_whole) != 1) {
                 return fmt::format("part {} has not exactly one {}", part, name_of(kind));
             }
+        }
+        const auto is_first_of_two = [&](const Op& op) {
+            return makes_hi_alone(op) && op.part == part;
+        };
+        if (count(is_first_of_two) > 1) {
+            return fmt::format("part {} has more than one update of hi alone", part);
         }
     }
     if (count([](const Op& op) { return op.kind == OpKind::verdict; }) != 1) {

@@ -288,7 +288,28 @@ bool splits_a_layer(const Workload& workload, const Plan& plan, Tier PartHomes::
     return false;
 }
 
+// Why a part's update cannot be computed twice, or null.
+const char* find_twice_fault(const Workload& workload, const Plan& plan) {
+    if (plan.twice.empty()) return nullptr;
+    if (plan.twice.size() != plan.homes.size()) return "twice is not one per part";
+    for (uint32_t part = 0; part < part_count(workload); ++part) {
+        if (!plan.twice[part]) continue;
+        if (plan.homes[part].hi != Tier::nvme || plan.homes[part].opt != Tier::nvme) {
+            return "an update is computed twice only where weight and state are on nvme";
+        }
+        if (!can_update_twice(workload, part)) {
+            return "the update of a tied part, or of the head, cannot be computed twice";
+        }
+    }
+    return nullptr;
+}
+
 }  // namespace
+
+bool can_update_twice(const Workload& workload, uint32_t part) {
+    return use_count(workload, part) == 1 &&
+           workload.layout.parts[part].layer != head_layer(workload);
+}
 
 bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use) {
     const uint32_t uses = use_count(workload, part);
@@ -324,6 +345,7 @@ const char* find_fault(const Workload& workload, const Plan& plan) {
         return "a layer's accumulators must be on the gpu as a whole or not at all";
     }
     if (const char* fault = find_kept_fault(workload, plan)) return fault;
+    if (const char* fault = find_twice_fault(workload, plan)) return fault;
     const RingSizes& rings = plan.rings;
     for (const uint32_t slots :
          {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc, rings.ram_act,

@@ -55,6 +55,12 @@ struct Plan {
     // One per layer: where it keeps for its backward; nothing: its backward recomputes. Empty: no
     // layer keeps. Only the layers between the first and the last can. Evaluation keeps nothing.
     std::vector<std::optional<Tier>> kept_homes;
+    // Parts whose update is computed twice: before forward for hi alone, which is used and thrown
+    // away, and in backward from the same old state for all of it, which is written. Reads 12 bytes
+    // more per parameter and keeps the drives busy through backward, at any clip rate and with the
+    // same bits. Empty: none; else one per part. Only parts with hi and opt on nvme that
+    // can_update_twice.
+    std::vector<bool> twice;
     RingSizes rings;
     uint32_t path_count = 0;  // of the store that commits go to; 0: nothing is ever committed
     CommitAt commit_at = CommitAt::every_step;
@@ -91,6 +97,10 @@ SlotTable lay_slots(const Workload& workload, const Plan& plan);
 // Whether a use's accumulator needs a home: there are several passes, or the part is used twice and
 // this is the use whose gradient is ready first.
 bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use);
+
+// Not where two layers use the part (both need its new weight before backward reaches its owner),
+// nor in the head, whose forward and backward are one visit.
+bool can_update_twice(const Workload& workload, uint32_t part);
 
 // Whether the list ends with a commit.
 inline bool commits_every_step(const Plan& plan) {

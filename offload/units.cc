@@ -31,10 +31,10 @@ constexpr std::array<Unit, 14> units = {{{"", 1},
                                          {"tb", 1e12}}};
 
 Error bad_size(std::string_view text, std::string_view why) {
-    return Error{ErrorCode::usage,
-                 fmt::format("cannot read '{}' as a size: {}; write for example 4GiB or 768MiB",
-                             text, why),
-                 ""};
+    return Error{
+        ErrorCode::usage,
+        fmt::format("cannot read '{}' as a size: {}; write for example 4GiB or 768MiB", text, why),
+        ""};
 }
 
 }  // namespace

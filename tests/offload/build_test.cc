@@ -164,6 +164,48 @@ TEST(Build, KeptValuesGoFromForwardToBackward) {
 
 INSTANTIATE_TEST_SUITE_P(Small, BuildBlocks, testing::Values(0u, 1u, 2u));
 
+// All parts that can, updated twice, some of them, and in every ring and window.
+TEST_P(BuildBlocks, EverySmallScheduleThatUpdatesTwiceIsFaultless) {
+    uint32_t schedule_count = 0;
+    for (const bool tied : {false, true}) {
+        for (const auto& [m, group] : {std::pair(1u, 1u), {2u, 1u}, {2u, 2u}, {3u, 2u}}) {
+            const Workload workload = small_workload({GetParam(), 2, tied, m});
+            for (uint32_t number = 0; number < 4 * 3 * 3 * 3; ++number) {
+                const Tier stash = all_tiers[number / 4 % 3];
+                Plan plan = uniform_plan(workload, {.stash = stash, .acc = Tier::ram}, stash);
+                plan.group = group;
+                plan.window = 1 + number / 12 % 3;
+                plan.rings = rings_of(1 + number / 36);
+                plan.path_count = number % 3;
+                plan.twice.resize(workload.layout.parts.size());
+                for (uint32_t part = 0; part < plan.twice.size(); ++part) {
+                    const bool is_chosen = number % 4 == 3 || part % 3 == number % 4;
+                    plan.twice[part] = is_chosen && can_update_twice(workload, part);
+                }
+                ++schedule_count;
+                ASSERT_NO_FATAL_FAILURE(expect_faultless(workload, plan, "twice"));
+            }
+        }
+    }
+    EXPECT_EQ(schedule_count, 2u * 4 * 108);
+}
+
+TEST(Build, AnUpdateThatCannotBeComputedTwiceIsRefused) {
+    const Workload workload = small_workload({1, 1, true, 1});
+    const auto fault_of = [&](const PartHomes& homes, std::vector<bool> twice) {
+        Plan plan = uniform_plan(workload, homes, Tier::ram);
+        plan.twice = std::move(twice);
+        const char* fault = find_fault(workload, plan);
+        return std::string(fault == nullptr ? "" : fault);
+    };
+    constexpr PartHomes on_nvme{};
+    EXPECT_EQ(fault_of(on_nvme, {false, true, false}), "");
+    EXPECT_NE(fault_of(on_nvme, {true, false, false}).find("tied"), std::string::npos);
+    EXPECT_NE(fault_of(on_nvme, {false, false, true}).find("head"), std::string::npos);
+    EXPECT_NE(fault_of(on_nvme, {true}).find("one per part"), std::string::npos);
+    EXPECT_NE(fault_of({.opt = Tier::ram}, {false, true, false}).find("nvme"), std::string::npos);
+}
+
 // --- a sample of the rest ----------------------------------------------------------------------
 
 class Dice {
@@ -206,6 +248,11 @@ std::pair<Workload, Plan> mixed_case(Dice& dice) {
     if (dice.below(4) == 0) workload.dtype = workload.gradients = Dtype::fp32;
     Plan plan;
     plan.homes = mixed_homes(workload, dice);
+    for (uint32_t part = 0; part < plan.homes.size(); ++part) {
+        const PartHomes& homes = plan.homes[part];
+        plan.twice.push_back(homes.hi == Tier::nvme && homes.opt == Tier::nvme &&
+                             can_update_twice(workload, part) && dice.coin());
+    }
     for (uint32_t i = 0; i < layer_count(workload); ++i) plan.act_homes.push_back(dice.tier());
     for (uint32_t i = 0; i < layer_count(workload); ++i) {
         plan.kept_homes.push_back(dice.coin() ? std::optional(dice.tier()) : std::nullopt);

@@ -483,6 +483,7 @@ struct BaseOptions {
     uint32_t path_count = 0;
     Purpose purpose = Purpose::train;
     std::optional<Tier> kept{};
+    bool twice = false;  // all that can
 };
 
 Base make_base(const BaseOptions& options) {
@@ -495,6 +496,9 @@ Base make_base(const BaseOptions& options) {
     base.plan.rings = {slots, slots, slots, slots, slots, slots, slots, slots, slots};
     keep_blocks(base.workload, options.kept, base.plan);
     base.plan.path_count = options.path_count;
+    for (uint32_t part = 0; part < base.plan.homes.size(); ++part) {
+        base.plan.twice.push_back(options.twice && can_update_twice(base.workload, part));
+    }
     base.schedule = *build(base.workload, base.plan);
     base.table = lay_slots(base.workload, base.plan);
     return base;
@@ -521,6 +525,8 @@ Base make_base_of(const std::string& name) {
         {"KeptOnGpu", block, {gpu, gpu, gpu, ram}, gpu, 1, 1, 1, 0, train, gpu},
         {"KeptInRam", block, {gpu, ram, ram, ram}, ram, 2, 1, 1, 0, train, ram},
         {"KeptOnNvme", single, {gpu, ram, ram, ram}, gpu, 1, 1, 2, 0, train, nvme},
+        {"Twice", untied, {nvme, nvme, ram, ram}, gpu, 1, 1, 1, 1, train, {}, true},
+        {"TwiceLong", single, {nvme, nvme, ram, ram}, gpu, 1, 1, 2, 0, train, {}, true},
     };
     const auto found = std::ranges::find(all, name, &BaseOptions::name);
     CHECK(found != all.end());
@@ -606,9 +612,9 @@ TEST_P(MutantsOf, FindFaultMissesNothing) {
     }
 }
 
-const std::vector<std::string> base_names = {"Resident",  "Ram",       "Mirrors",    "Nvme",
-                                             "Mixed",     "Block",     "Evaluation", "KeptOnGpu",
-                                             "KeptInRam", "KeptOnNvme"};
+const std::vector<std::string> base_names = {"Resident",  "Ram",        "Mirrors",    "Nvme",
+                                             "Mixed",     "Block",      "Evaluation", "KeptOnGpu",
+                                             "KeptInRam", "KeptOnNvme", "Twice",      "TwiceLong"};
 
 INSTANTIATE_TEST_SUITE_P(Small, MutantsOf, testing::ValuesIn(base_names),
                          [](const auto& base) { return base.param; });
