@@ -92,7 +92,11 @@ class DemandMaker {
         double flop = 0;
         switch (op.pass) {
             case Pass::forward: flop = layer.forward_flop; break;
-            case Pass::backward: flop = layer.backward_flop + layer.recompute_flop; break;
+            case Pass::backward: {
+                const bool is_kept = find_access(op, Kind::kept, Mode::read) != nullptr;
+                flop = layer.backward_flop + (is_kept ? 0 : layer.recompute_flop);
+                break;
+            }
             case Pass::head: flop = layer.backward_flop; break;
             case Pass::loss: flop = effort_.loss_flop; break;
             case Pass::none: CHECK_TEXT(false, "a compute op without a pass");

@@ -177,6 +177,51 @@ TEST(Simulate, ASkippedStepWritesNoStates) {
     EXPECT_LT(skipped.step_s, 0.7 * applied.step_s);
 }
 
+// 8 units of arithmetic a block and micro-batch, 2 of them to compute forward again.
+TEST(Simulate, WhatIsKeptIsNotComputedAgain) {
+    Workload workload = small_workload({.block_count = 4, .micro_batch_count = 2});
+    workload.kept_bytes = page_bytes;
+    Effort effort;
+    effort.layers.assign(layer_count(workload), {});
+    for (uint32_t layer = 1; layer < head_layer(workload); ++layer) {
+        effort.layers[layer] = {.forward_flop = 2, .recompute_flop = 2, .backward_flop = 4};
+    }
+    Machine machine = swift_machine();
+    machine.gpu_flops = 1;
+    Plan plan = uniform_plan(workload, {Tier::gpu, Tier::ram, Tier::ram, Tier::ram}, Tier::gpu);
+    plan.group = 2;
+    const auto gpu_s = [&] {
+        const Schedule list = build(workload, plan).value();
+        return simulate(list, machine, effort).alone_s[index_of(LaneKind::gpu)];
+    };
+    EXPECT_NEAR(gpu_s(), 2 * 4 * 8, 1e-6);
+    plan.kept_homes.assign(layer_count(workload), std::nullopt);
+    plan.kept_homes[1] = plan.kept_homes[2] = plan.kept_homes[3] = Tier::gpu;
+    EXPECT_NEAR(gpu_s(), 2 * (3 * 6 + 8), 1e-6);
+}
+
+// Where forward is short and the drive is what binds, updates in backward keep it busy.
+TEST(Simulate, UpdatingTwiceKeepsTheDriveBusy) {
+    const Effort effort = effort_of(blocks(), 1e9);
+    Machine machine = swift_machine();
+    machine.drive.read_bytes_per_s = 14e6;
+    machine.drive.write_bytes_per_s = 6e6;
+    machine.gpu_flops = 7e11;  // about as long as the drive
+    Plan plan = uniform_plan(blocks(), on_nvme, Tier::ram);
+    plan.group = 2;
+    plan.path_count = 1;
+    const auto forecast = [&] { return simulate(build(blocks(), plan).value(), machine, effort); };
+    const double gated_s = forecast().step_s;
+    for (uint32_t part = 0; part < plan.homes.size(); ++part) {
+        plan.twice.push_back(part % 2 == 0 && can_update_twice(blocks(), part));
+    }
+    const Forecast twice = forecast();
+    const double drive_s = twice.alone_s[index_of(LaneKind::nvme_read)] +
+                           twice.alone_s[index_of(LaneKind::nvme_write)];
+    EXPECT_LT(twice.step_s, 0.95 * gated_s);
+    EXPECT_LT(twice.step_s, 1.15 * drive_s);
+}
+
 TEST(Simulate, ABurstIsFasterWhileItLasts) {
     Machine machine = swift_machine();
     machine.drive.read_bytes_per_s = 8 * gb;
