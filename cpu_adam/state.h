@@ -66,6 +66,10 @@ struct StateExtent {
 };
 std::array<ByteRange, 4> sections_of(const StateExtent& part, ElementRange range);
 
+// What an update leaves behind: all of it, or the new weight alone, with the state as it was, so
+// that the same update can be computed again. The weight's bits are the same.
+enum class Writes : uint8_t { weight_and_state, weight };
+
 // One part at its update. `weight` and `gradient` hold element_count elements of their dtypes;
 // longer spans are cut.
 struct PartUpdate {
@@ -80,6 +84,7 @@ struct PartUpdate {
     // multiple of 32 (CHECK).
     RoundingKey rounding{};
     uint64_t first_element = 0;
+    Writes writes = Writes::weight_and_state;
     // Where not null, UpdatePool calls it with every range that is done, on the thread that did it
     // and while its bytes are in that thread's cache: multiples of page_elements, each once.
     const std::function<void(ElementRange)>* on_updated = nullptr;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "offload/fp16.h"
 #include "tests/cpu_adam/adam_reference.h"
 
 namespace headrace::cpu_adam {
@@ -30,7 +31,10 @@ struct PartBytes {
         bytes->resize(bytes_of(dtype, values.size()));
         const std::vector<uint16_t> bf16 = to_bf16(values);
         const void* source = values.data();
+        std::vector<uint16_t> fp16;
+        for (const float value : values) fp16.push_back(offload::float_to_fp16(value));
         if (dtype == Dtype::bf16) source = bf16.data();
+        if (dtype == Dtype::fp16) source = fp16.data();
         std::memcpy(bytes->data(), source, bytes->size());
     }
     PartUpdate update() {
@@ -105,6 +109,41 @@ TEST(State, a_fresh_state_means_that_the_master_is_the_weight) {
     EXPECT_EQ(part.weight_bytes, weights);
     const StateView state = view_state(Dtype::bf16, part.state_bytes, element_count);
     for (const uint16_t lo : state.lo) ASSERT_EQ(lo, 0);
+}
+
+// Odd counts, ranges that are no multiple of what is copied at once, and states that are not zero.
+TEST(State, an_update_of_the_weight_alone_has_its_bits_and_leaves_the_state) {
+    for (const Row& row : rows()) {
+        if (!is_supported(row)) continue;
+        for (const Dtype weight : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+            for (const auto format : {StateFormat::fp32, StateFormat::bf16, StateFormat::int8}) {
+                PartBytes whole(weight, Dtype::bf16);
+                whole.state_bytes.assign(offload::opt_bytes(weight, format, element_count), {});
+                const auto update_of = [&](PartBytes& part) {
+                    PartUpdate update = part.update();
+                    update.format = format;
+                    update.rounding = {.seed = 7, .layer = 3};
+                    update.first_element = 4096;
+                    return update;
+                };
+                const ElementRange all{.first_element = 0, .element_count = element_count};
+                for (int step = 0; step < 3; ++step) {
+                    update_range(row, factors(), update_of(whole), all);
+                }
+                PartBytes alone = whole;
+                const std::vector<std::byte> before = whole.state_bytes;
+                update_range(row, factors(), update_of(whole), all);
+                PartUpdate first = update_of(alone);
+                first.writes = Writes::weight;
+                update_range(row, factors(), first, {.first_element = 0, .element_count = 2048});
+                update_range(row, factors(), first,
+                             {.first_element = 2048, .element_count = element_count - 2048});
+                EXPECT_EQ(alone.weight_bytes, whole.weight_bytes) << row.name;
+                EXPECT_EQ(alone.state_bytes, before) << row.name;
+                EXPECT_NE(whole.state_bytes, before);
+            }
+        }
+    }
 }
 
 TEST(StateDeathTest, foreign_floating_point_modes_are_caught) {
