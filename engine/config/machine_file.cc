@@ -1,0 +1,203 @@
+#include "engine/config/machine_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "engine/config/yaml_value.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+
+namespace {
+
+enum class Unit : uint8_t { number, bytes };
+enum class Need : uint8_t { always, may_be_absent };
+
+// One key: a number times `factor`, or a size.
+struct Field {
+    std::string_view name;  // "gpu.tflops"
+    Unit unit = Unit::number;
+    Need need = Need::always;
+    double factor = 1;
+    void (*set)(MachineFile&, double) = nullptr;
+};
+
+constexpr double tera = 1e12, giga = 1e9, milli = 1e-3, micro = 1e-6;
+constexpr Need must = Need::always, may = Need::may_be_absent;
+
+uint64_t whole(double value) {
+    return static_cast<uint64_t>(value);
+}
+
+// clang-format off
+constexpr Field fields[] = {
+    {"gpu.memory", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.gpu_bytes = whole(v); }},
+    {"gpu.tflops", Unit::number, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
+    {"gpu.memory_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.gpu_memory_bytes_per_s = v; }},
+    {"gpu.launch_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.launch_s = v; }},
+    {"gpu.cores", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.compute_cores = v; }},
+    {"link.h2d_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.link.h2d_bytes_per_s = v; }},
+    {"link.d2h_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.link.d2h_bytes_per_s = v; }},
+    {"link.latency_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.link.latency_s = v; }},
+    {"link.both_ways", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.link.both_ways = v; }},
+    {"link.cores", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.copy_cores = v; }},
+    {"ram.memory", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.ram_bytes = whole(v); }},
+    {"ram.gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.memory_bytes_per_s = v; }},
+    {"cpu.cores", Unit::number, must, 1, [](MachineFile& f, double v) { f.machine.core_count = v; }},
+    {"cpu.update_cores", Unit::number, must, 1, [](MachineFile& f, double v) { f.machine.update_cores = v; }},
+    {"cpu.update_gparam_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.update_parameters_per_s = v; }},
+    {"drive.count", Unit::number, must, 1, [](MachineFile& f, double v) { f.drive_count = static_cast<uint32_t>(v); }},
+    {"drive.space", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.nvme_bytes = whole(v); }},
+    {"drive.read_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.drive.read_bytes_per_s = v; }},
+    {"drive.write_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.drive.write_bytes_per_s = v; }},
+    {"drive.burst_gb_per_s", Unit::number, may, giga, [](MachineFile& f, double v) { f.machine.drive.burst_bytes_per_s = v; }},
+    {"drive.burst", Unit::bytes, may, 1, [](MachineFile& f, double v) { f.machine.drive.burst_bytes = v; }},
+    {"drive.latency_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.drive.latency_s = v; }},
+    {"drive.flush_ms", Unit::number, may, milli, [](MachineFile& f, double v) { f.machine.drive.flush_s = v; }},
+    {"drive.both_ways", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.drive.both_ways = v; }},
+    {"drive.written_in_life", Unit::bytes, may, 1, [](MachineFile& f, double v) { f.written_in_life_bytes = v; }},
+};
+// clang-format on
+
+constexpr std::string_view sections[] = {"gpu", "link", "ram", "cpu", "drive"};
+
+std::optional<double> value_of(const YamlValue& value, Unit unit) {
+    if (value.kind != YamlValue::Kind::scalar) return std::nullopt;
+    if (unit == Unit::bytes) {
+        const Result<uint64_t> size_bytes = offload::parse_bytes(value.text);
+        if (!size_bytes) return std::nullopt;
+        return static_cast<double>(*size_bytes);
+    }
+    double number = 0;
+    const char* const end = value.text.data() + value.text.size();
+    const auto [stop, error] = std::from_chars(value.text.data(), end, number);
+    if (error != std::errc() || stop != end || !(number >= 0)) return std::nullopt;
+    return number;
+}
+
+class Reader {
+  public:
+    Reader(const std::string& source, MachineFile& file) : source_(source), file_(file) {}
+
+    void read(const YamlValue& root) {
+        if (root.kind != YamlValue::Kind::map) return fault(root, "must have sections: gpu, link");
+        for (size_t i = 0; i < root.items.size(); ++i) {
+            const std::string& name = root.keys[i];
+            const YamlValue& item = root.items[i];
+            if (name == "name" && item.kind == YamlValue::Kind::scalar) {
+                file_.machine.name = item.text;
+            } else if (std::ranges::find(sections, name) == std::end(sections)) {
+                fault(item, fmt::format("unknown key '{}'; known are name, {}", name,
+                                        fmt::join(sections, ", ")));
+            } else if (item.kind != YamlValue::Kind::map) {
+                fault(item, fmt::format("'{}' must be a section with keys of its own", name));
+            } else {
+                read_section(name, item);
+            }
+        }
+        for (const Field& field : fields) check_present(field);
+    }
+
+    std::vector<std::string> faults;
+
+  private:
+    void read_section(const std::string& section, const YamlValue& items) {
+        has_drive_ |= section == "drive";
+        for (size_t i = 0; i < items.items.size(); ++i) {
+            const std::string name = section + "." + items.keys[i];
+            const YamlValue& item = items.items[i];
+            const auto field = std::ranges::find(fields, name, &Field::name);
+            if (field == std::end(fields)) {
+                fault(item, fmt::format("unknown key '{}'", name));
+                continue;
+            }
+            given_.push_back(field->name);
+            const std::optional<double> value = value_of(item, field->unit);
+            if (value) {
+                field->set(file_, *value * field->factor);
+            } else {
+                fault(item, fmt::format("'{}' must be {}, but is {}", name,
+                                        field->unit == Unit::bytes ? "a size, such as 22GiB"
+                                                                   : "a number, 0 or more",
+                                        item.description()));
+            }
+        }
+    }
+
+    void check_present(const Field& field) {
+        if (field.need == Need::may_be_absent) return;
+        if (field.name.starts_with("drive.") && !has_drive_) return;
+        if (std::ranges::find(given_, field.name) != given_.end()) return;
+        faults.push_back(fmt::format("{}: '{}' is missing", source_, field.name));
+    }
+
+    void fault(const YamlValue& at, const std::string& text) {
+        faults.push_back(fmt::format("{}:{}: {}", source_, at.line, text));
+    }
+
+    const std::string& source_;
+    MachineFile& file_;
+    std::vector<std::string_view> given_;
+    bool has_drive_ = false;
+};
+
+// "; there are a.yaml, b.yaml" of the folder where the file was looked for.
+std::string files_beside(const std::filesystem::path& path) {
+    std::vector<std::string> names;
+    std::error_code ignored;
+    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+        if (entry.path().extension() == ".yaml") names.push_back(entry.path().string());
+    }
+    std::ranges::sort(names);
+    return names.empty() ? "" : fmt::format("; there are {}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Result<MachineFile> parse_machine(const std::string& text, const std::string& source) {
+    Result<ParsedYaml> parsed = parse_yaml(text, source);
+    if (!parsed) return parsed.error();
+    MachineFile file;
+    Reader reader(source, file);
+    for (const std::string& fault : parsed->faults) {
+        reader.faults.push_back(fmt::format("{}: {}", source, fault));
+    }
+    reader.read(parsed->root);
+    if (reader.faults.empty()) {
+        const std::string fault = find_fault(file.machine);
+        if (!fault.empty()) reader.faults.push_back(fmt::format("{}: {}", source, fault));
+    }
+    if (reader.faults.empty()) return file;
+    return Error{ErrorCode::usage, "the machine file cannot be used",
+                 fmt::format("{}", fmt::join(reader.faults, "\n  "))};
+}
+
+Result<MachineFile> load_machine(const std::string& path) {
+    std::ifstream stream(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    if (!stream.good() && !stream.eof()) {
+        return Error{ErrorCode::usage, fmt::format("cannot read the machine file '{}'", path),
+                     std::strerror(errno) + files_beside(path)};
+    }
+    Result<MachineFile> file = parse_machine(text, path);
+    if (file && file->machine.name.empty()) {
+        file->machine.name = std::filesystem::path(path).stem().string();
+    }
+    return file;
+}
+
+}  // namespace headrace::engine

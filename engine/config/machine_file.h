@@ -1,0 +1,40 @@
+// A machine file: what a machine has and how fast it is, as YAML; what a plan is made for. One
+// section each for gpu, link, ram, cpu and, where there is one, drive (all drives of the store
+// together). Rates are those a step reaches; configs/hardware holds some, each number with its
+// source. The format, with units:
+//
+//   name: rtx4090-desktop
+//   gpu:   {memory: 22GiB, tflops: 150, memory_gb_per_s: 900, launch_us: 5, cores: 0}
+//   link:  {h2d_gb_per_s: 25, d2h_gb_per_s: 25, latency_us: 10, both_ways: 2, cores: 0}
+//   ram:   {memory: 56GiB, gb_per_s: 70}
+//   cpu:   {cores: 16, update_cores: 8, update_gparam_per_s: 2.2}
+//   drive: {count: 2, space: 3.6TB, read_gb_per_s: 14, write_gb_per_s: 3.2, burst_gb_per_s: 11,
+//           burst: 400GB, latency_us: 100, flush_ms: 1, both_ways: 1, written_in_life: 2400TB}
+//
+// gpu.cores and link.cores: processor cores that computing and copying keep busy, 0 on a card.
+// Strict as a run file: unknown keys, keys given twice, missing ones, numbers out of range: one
+// error lists them all.
+#pragma once
+
+#include <string>
+
+#include "offload/machine.h"
+#include "offload/planner.h"
+#include "offload/result.h"
+
+namespace headrace::engine {
+
+struct MachineFile {
+    offload::Machine machine;
+    offload::TierBytes ceilings;       // what a run may take
+    uint32_t drive_count = 0;          // 0: no drive
+    double written_in_life_bytes = 0;  // of all drives together; 0: not known
+};
+
+// `source` names the text in errors. Error: usage, listing every fault.
+offload::Result<MachineFile> parse_machine(const std::string& text, const std::string& source);
+
+// Error: usage; a file that cannot be read names those that lie beside it.
+offload::Result<MachineFile> load_machine(const std::string& path);
+
+}  // namespace headrace::engine

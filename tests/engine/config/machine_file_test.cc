@@ -1,0 +1,102 @@
+// Goal: a machine file gives the rates it names, or one error with all its faults; those that come
+// with the project can be used. Method: a full file, one change at a time; every file of
+// configs/hardware.
+#include "engine/config/machine_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "offload/units.h"
+
+namespace headrace::engine {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* whole = R"(name: desk
+gpu: {memory: 22GiB, tflops: 150, memory_gb_per_s: 900, launch_us: 5}
+link: {h2d_gb_per_s: 25, d2h_gb_per_s: 24, latency_us: 10, both_ways: 1.8}
+ram: {memory: 56GiB, gb_per_s: 70}
+cpu: {cores: 16, update_cores: 8, update_gparam_per_s: 2.4}
+drive: {count: 2, space: 4TB, read_gb_per_s: 13, write_gb_per_s: 3.2, written_in_life: 2400TB}
+)";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+}
+
+std::string fault_of(const std::string& text) {
+    const auto file = parse_machine(text, "m.yaml");
+    EXPECT_FALSE(file.ok()) << text;
+    if (file.ok()) return "";
+    EXPECT_EQ(file.error().code, offload::ErrorCode::usage);
+    return file.error().text();
+}
+
+TEST(MachineFile, GivesTheRatesInBytesAndSeconds) {
+    const MachineFile file = parse_machine(whole, "m.yaml").value();
+    EXPECT_EQ(file.machine.name, "desk");
+    EXPECT_EQ(file.machine.gpu_flops, 150e12);
+    EXPECT_DOUBLE_EQ(file.machine.launch_s, 5e-6);
+    EXPECT_EQ(file.machine.link.d2h_bytes_per_s, 24e9);
+    EXPECT_EQ(file.machine.link.both_ways, 1.8);
+    EXPECT_DOUBLE_EQ(file.machine.drive.write_bytes_per_s, 3.2e9);
+    EXPECT_DOUBLE_EQ(file.machine.update_parameters_per_s, 2.4e9);
+    EXPECT_EQ(file.ceilings.gpu_bytes, 22 * offload::gib);
+    EXPECT_EQ(file.ceilings.nvme_bytes, 4'000'000'000'000u);
+    EXPECT_EQ(file.drive_count, 2u);
+    EXPECT_EQ(file.written_in_life_bytes, 2400e12);
+}
+
+TEST(MachineFile, AMachineWithoutADriveIsOne) {
+    const std::string text(whole);
+    const MachineFile file = parse_machine(text.substr(0, text.find("drive:")), "m.yaml").value();
+    EXPECT_EQ(file.drive_count, 0u);
+    EXPECT_EQ(file.ceilings.nvme_bytes, 0u);
+}
+
+TEST(MachineFile, OneErrorNamesAllThatIsWrong) {
+    std::string text = replaced(whole, "tflops: 150", "tflops: fast");
+    text = replaced(text, "memory: 56GiB", "memory: lots");
+    text = replaced(text, "cores: 16", "cors: 16");
+    text += "fans: {count: 3}\n";
+    EXPECT_THAT(fault_of(text),
+                AllOf(HasSubstr("m.yaml:2: 'gpu.tflops' must be a number"), HasSubstr("'fast'"),
+                      HasSubstr("m.yaml:4: 'ram.memory' must be a size"),
+                      HasSubstr("unknown key 'cpu.cors'"), HasSubstr("'cpu.cores' is missing"),
+                      HasSubstr("unknown key 'fans'")));
+    EXPECT_THAT(fault_of(replaced(whole, "tflops: 150", "tflops: 0")), HasSubstr("gpu_flops: 0"));
+    EXPECT_THAT(fault_of(replaced(whole, "tflops: 150", "tflops: -1")), HasSubstr("gpu.tflops"));
+    EXPECT_THAT(fault_of(replaced(whole, "both_ways: 1.8", "both_ways: 3")),
+                HasSubstr("link.both_ways"));
+    EXPECT_THAT(fault_of(replaced(whole, "name: desk", "name: desk\nname: chair")),
+                HasSubstr("given twice"));
+    EXPECT_THAT(fault_of("just words"), Not(HasSubstr("CHECK")));
+}
+
+TEST(MachineFile, AMissingFileNamesThoseBeside) {
+    const auto file = load_machine(HEADRACE_CONFIGS "/hardware/rtx9999.yaml");
+    ASSERT_FALSE(file.ok());
+    EXPECT_THAT(file.error().text(), AllOf(HasSubstr("rtx9999"), HasSubstr("rtx4090.yaml")));
+}
+
+TEST(MachineFile, ThoseOfTheProjectCanBeUsed) {
+    int file_count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(HEADRACE_CONFIGS "/hardware")) {
+        const auto file = load_machine(entry.path().string());
+        ASSERT_TRUE(file.ok()) << file.error().text();
+        EXPECT_EQ(file->machine.name, entry.path().stem().string());
+        ++file_count;
+    }
+    EXPECT_GE(file_count, 5);
+}
+
+}  // namespace
+}  // namespace headrace::engine
