@@ -36,41 +36,60 @@ struct Field {
 };
 
 constexpr double tera = 1e12, giga = 1e9, milli = 1e-3, micro = 1e-6;
+constexpr Unit number = Unit::number, bytes = Unit::bytes;
 constexpr Need must = Need::always, may = Need::may_be_absent;
 
 uint64_t whole(double value) {
     return static_cast<uint64_t>(value);
 }
 
-// clang-format off
 constexpr Field fields[] = {
-    {"gpu.memory", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.gpu_bytes = whole(v); }},
-    {"gpu.tflops", Unit::number, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
-    {"gpu.memory_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.gpu_memory_bytes_per_s = v; }},
-    {"gpu.launch_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.launch_s = v; }},
-    {"gpu.cores", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.compute_cores = v; }},
-    {"link.h2d_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.link.h2d_bytes_per_s = v; }},
-    {"link.d2h_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.link.d2h_bytes_per_s = v; }},
-    {"link.latency_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.link.latency_s = v; }},
-    {"link.both_ways", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.link.both_ways = v; }},
-    {"link.cores", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.copy_cores = v; }},
-    {"ram.memory", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.ram_bytes = whole(v); }},
-    {"ram.gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.memory_bytes_per_s = v; }},
-    {"cpu.cores", Unit::number, must, 1, [](MachineFile& f, double v) { f.machine.core_count = v; }},
-    {"cpu.update_cores", Unit::number, must, 1, [](MachineFile& f, double v) { f.machine.update_cores = v; }},
-    {"cpu.update_gparam_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.update_parameters_per_s = v; }},
-    {"drive.count", Unit::number, must, 1, [](MachineFile& f, double v) { f.drive_count = static_cast<uint32_t>(v); }},
-    {"drive.space", Unit::bytes, must, 1, [](MachineFile& f, double v) { f.ceilings.nvme_bytes = whole(v); }},
-    {"drive.read_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.drive.read_bytes_per_s = v; }},
-    {"drive.write_gb_per_s", Unit::number, must, giga, [](MachineFile& f, double v) { f.machine.drive.write_bytes_per_s = v; }},
-    {"drive.burst_gb_per_s", Unit::number, may, giga, [](MachineFile& f, double v) { f.machine.drive.burst_bytes_per_s = v; }},
-    {"drive.burst", Unit::bytes, may, 1, [](MachineFile& f, double v) { f.machine.drive.burst_bytes = v; }},
-    {"drive.latency_us", Unit::number, may, micro, [](MachineFile& f, double v) { f.machine.drive.latency_s = v; }},
-    {"drive.flush_ms", Unit::number, may, milli, [](MachineFile& f, double v) { f.machine.drive.flush_s = v; }},
-    {"drive.both_ways", Unit::number, may, 1, [](MachineFile& f, double v) { f.machine.drive.both_ways = v; }},
-    {"drive.written_in_life", Unit::bytes, may, 1, [](MachineFile& f, double v) { f.written_in_life_bytes = v; }},
+    {"gpu.memory", bytes, must, 1,
+     [](MachineFile& f, double v) { f.ceilings.gpu_bytes = whole(v); }},
+    {"gpu.tflops", number, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
+    {"gpu.memory_gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.gpu_memory_bytes_per_s = v; }},
+    {"gpu.launch_us", number, may, micro, [](MachineFile& f, double v) { f.machine.launch_s = v; }},
+    {"gpu.cores", number, may, 1, [](MachineFile& f, double v) { f.machine.compute_cores = v; }},
+    {"link.h2d_gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.link.h2d_bytes_per_s = v; }},
+    {"link.d2h_gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.link.d2h_bytes_per_s = v; }},
+    {"link.latency_us", number, may, micro,
+     [](MachineFile& f, double v) { f.machine.link.latency_s = v; }},
+    {"link.both_ways", number, may, 1,
+     [](MachineFile& f, double v) { f.machine.link.both_ways = v; }},
+    {"link.cores", number, may, 1, [](MachineFile& f, double v) { f.machine.copy_cores = v; }},
+    {"ram.memory", bytes, must, 1,
+     [](MachineFile& f, double v) { f.ceilings.ram_bytes = whole(v); }},
+    {"ram.gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.memory_bytes_per_s = v; }},
+    {"cpu.cores", number, must, 1, [](MachineFile& f, double v) { f.machine.core_count = v; }},
+    {"cpu.update_cores", number, must, 1,
+     [](MachineFile& f, double v) { f.machine.update_cores = v; }},
+    {"cpu.update_gparam_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.update_parameters_per_s = v; }},
+    {"drive.count", number, must, 1,
+     [](MachineFile& f, double v) { f.drive_count = static_cast<uint32_t>(v); }},
+    {"drive.space", bytes, must, 1,
+     [](MachineFile& f, double v) { f.ceilings.nvme_bytes = whole(v); }},
+    {"drive.read_gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.drive.read_bytes_per_s = v; }},
+    {"drive.write_gb_per_s", number, must, giga,
+     [](MachineFile& f, double v) { f.machine.drive.write_bytes_per_s = v; }},
+    {"drive.burst_gb_per_s", number, may, giga,
+     [](MachineFile& f, double v) { f.machine.drive.burst_bytes_per_s = v; }},
+    {"drive.burst", bytes, may, 1,
+     [](MachineFile& f, double v) { f.machine.drive.burst_bytes = v; }},
+    {"drive.latency_us", number, may, micro,
+     [](MachineFile& f, double v) { f.machine.drive.latency_s = v; }},
+    {"drive.flush_ms", number, may, milli,
+     [](MachineFile& f, double v) { f.machine.drive.flush_s = v; }},
+    {"drive.both_ways", number, may, 1,
+     [](MachineFile& f, double v) { f.machine.drive.both_ways = v; }},
+    {"drive.written_in_life", bytes, may, 1,
+     [](MachineFile& f, double v) { f.written_in_life_bytes = v; }},
 };
-// clang-format on
 
 constexpr std::string_view sections[] = {"gpu", "link", "ram", "cpu", "drive"};
 
@@ -81,11 +100,11 @@ std::optional<double> value_of(const YamlValue& value, Unit unit) {
         if (!size_bytes) return std::nullopt;
         return static_cast<double>(*size_bytes);
     }
-    double number = 0;
+    double parsed = 0;
     const char* const end = value.text.data() + value.text.size();
-    const auto [stop, error] = std::from_chars(value.text.data(), end, number);
-    if (error != std::errc() || stop != end || !(number >= 0)) return std::nullopt;
-    return number;
+    const auto [stop, error] = std::from_chars(value.text.data(), end, parsed);
+    if (error != std::errc() || stop != end || !(parsed >= 0)) return std::nullopt;
+    return parsed;
 }
 
 class Reader {
