@@ -58,15 +58,22 @@ Floats one_nan(Floats a) {
     const __m256 is_nan = _mm256_cmp_ps(a.all, a.all, _CMP_UNORD_Q);
     return {_mm256_blendv_ps(a.all, as_floats(ints(0x7FC00000u)).all, is_nan)};
 }
+// All bits of the lanes where a or b is a NaN.
+Ints nan_in_either(Floats a, Floats b) {
+    return as_ints({_mm256_cmp_ps(a.all, b.all, _CMP_UNORD_Q)});
+}
+bool any(Ints a) {
+    return _mm256_testz_si256(a.all, a.all) == 0;
+}
 
 Ints operator+(Ints a, Ints b) {
     return {_mm256_add_epi32(a.all, b.all)};
 }
-Ints operator-(Ints a, Ints b) {
-    return {_mm256_sub_epi32(a.all, b.all)};
-}
 Ints operator&(Ints a, Ints b) {
     return {_mm256_and_si256(a.all, b.all)};
+}
+Ints operator|(Ints a, Ints b) {
+    return {_mm256_or_si256(a.all, b.all)};
 }
 Ints operator^(Ints a, Ints b) {
     return {_mm256_xor_si256(a.all, b.all)};
@@ -118,11 +125,17 @@ __m128i load_eight_16(const uint16_t* source) {
 Ints load_16(const uint16_t* source) {
     return {_mm256_cvtepu16_epi32(load_eight_16(source))};
 }
+Ints load_16_signed(const uint16_t* source) {
+    return {_mm256_cvtepi16_epi32(load_eight_16(source))};
+}
 // The values are below 2^16.
-void store_16(uint16_t* target, Ints values) {
-    const __m256i packed = _mm256_packus_epi32(values.all, values.all);  // a a b b, by 64 bits
-    const __m256i ordered = _mm256_permute4x64_epi64(packed, 0b1000);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm256_castsi256_si128(ordered));
+void store_block_16(uint16_t* target, const Ints (&values)[4]) {
+    for (int pair = 0; pair < 2; ++pair) {
+        const Ints a = values[2 * pair], b = values[2 * pair + 1];
+        const __m256i packed = _mm256_packus_epi32(a.all, b.all);  // a0 b0 a1 b1, by 64 bits
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(target) + pair,
+                            _mm256_permute4x64_epi64(packed, 0b11011000));
+    }
 }
 Floats load_fp16(const uint16_t* source) {
     return {_mm256_cvtph_ps(load_eight_16(source))};
@@ -160,7 +173,7 @@ void store_block_u8(uint8_t* target, const Ints (&values)[4]) {
 
 }  // namespace headrace::cpu_adam
 
-#include "cpu_adam/adamw_blocks.h"
+#include "cpu_adam/adamw_call.h"
 
 namespace headrace::cpu_adam {
 

@@ -62,15 +62,22 @@ Floats one_nan(Floats a) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q);
     return as_floats({_mm512_mask_mov_epi32(as_ints(a).all, is_nan, ints(0x7FC00000u).all)});
 }
+// All bits of the lanes where a or b is a NaN.
+Ints nan_in_either(Floats a, Floats b) {
+    return {_mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(a.all, b.all, _CMP_UNORD_Q), -1)};
+}
+bool any(Ints a) {
+    return _mm512_test_epi32_mask(a.all, a.all) != 0;
+}
 
 Ints operator+(Ints a, Ints b) {
     return {_mm512_add_epi32(a.all, b.all)};
 }
-Ints operator-(Ints a, Ints b) {
-    return {_mm512_sub_epi32(a.all, b.all)};
-}
 Ints operator&(Ints a, Ints b) {
     return {_mm512_and_si512(a.all, b.all)};
+}
+Ints operator|(Ints a, Ints b) {
+    return {_mm512_or_si512(a.all, b.all)};
 }
 Ints operator^(Ints a, Ints b) {
     return {_mm512_xor_si512(a.all, b.all)};
@@ -119,9 +126,15 @@ __m256i load_sixteen_16(const uint16_t* source) {
 Ints load_16(const uint16_t* source) {
     return {_mm512_cvtepu16_epi32(load_sixteen_16(source))};
 }
-// Keeps the lower half of each value.
-void store_16(uint16_t* target, Ints values) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(values.all));
+Ints load_16_signed(const uint16_t* source) {
+    return {_mm512_cvtepi16_epi32(load_sixteen_16(source))};
+}
+// The values are below 2^16.
+void store_block_16(uint16_t* target, const Ints (&values)[2]) {
+    for (int half = 0; half < 2; ++half) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(target) + half,
+                            _mm512_cvtepi32_epi16(values[half].all));
+    }
 }
 Floats load_fp16(const uint16_t* source) {
     return {_mm512_cvtph_ps(load_sixteen_16(source))};
@@ -154,7 +167,7 @@ void store_block_u8(uint8_t* target, const Ints (&values)[2]) {
 
 }  // namespace headrace::cpu_adam
 
-#include "cpu_adam/adamw_blocks.h"
+#include "cpu_adam/adamw_call.h"
 
 namespace headrace::cpu_adam {
 

@@ -1,7 +1,7 @@
-// The operands of a call in blocks of 32 elements, the blocks of int8, by the rule of
-// cpu_adam/adamw_vector.h; included as that is. A tail of fewer elements goes through the same code
-// in a zeroed buffer: an element of zeros stays zero, and memory beyond the operands is neither
-// read nor written.
+// One block of 32 elements, the block of int8, by the rule of cpu_adam/adamw_vector.h; included as
+// that is. A block goes in stages, each over all its vectors: so that the chain of dependent
+// operations of one vector, some 90 cycles with a root and a division, overlaps with those of the
+// others.
 #pragma once
 
 #include "cpu_adam/adamw_vector.h"
@@ -13,28 +13,45 @@ namespace {
 constexpr uint64_t block_elements = 32;
 constexpr uint64_t block_vectors = block_elements / lanes;
 
-template <Kept weight, Kept gradient>
-void update_block_fp32(const Constants& c, const Operands& o, uint64_t first) {
-    for (uint64_t i = first; i < first + block_elements; i += lanes) {
-        Moments moments{.m = load_fp32(o.m + i), .v = load_fp32(o.v + i), .root = {}};
-        const Floats w = load_weight<weight>(o, i);
-        store_weight<weight>(o, i, update(c, w, load_gradient<gradient>(o, i), &moments));
-        store_fp32(o.m + i, moments.m);
-        store_fp32(o.v + i, moments.v);
+struct Block {
+    Moments moments[block_vectors];
+    Floats weight[block_vectors];
+};
+
+// Where m or v is a NaN so is the new weight, which is all that a block without NaNs pays for.
+bool has_nan(const Block& block) {
+    Ints nans = nan_in_either(block.weight[0], block.weight[1]);
+    for (uint64_t k = 2; k < block_vectors; k += 2) {
+        nans = nans | nan_in_either(block.weight[k], block.weight[k + 1]);
+    }
+    return any(nans);
+}
+
+void make_one_nan(Block* block) {
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        Moments& moments = block->moments[k];
+        moments = {one_nan(moments.m), one_nan(moments.v), one_nan(moments.root)};
+        block->weight[k] = one_nan(block->weight[k]);
     }
 }
 
-template <Kept weight, Kept gradient>
-void update_block_bf16(const Constants& c, const Operands& o, uint64_t first) {
-    for (uint64_t i = first; i < first + block_elements; i += lanes) {
-        Moments moments{.m = as_floats(left<16>(load_16(o.m_bf16 + i))),
-                        .v = as_floats(left<16>(load_16(o.v_bf16 + i))),
-                        .root = {}};
-        const Floats w = load_weight<weight>(o, i);
-        store_weight<weight>(o, i, update(c, w, load_gradient<gradient>(o, i), &moments));
-        const Ints random = random_bits(c, i);
-        store_16(o.m_bf16 + i, right<16>(as_ints(moments.m) + low_16(random)));
-        store_16(o.v_bf16 + i, right<16>(as_ints(moments.v) + right<16>(random)));
+template <Kept weight>
+void store_weights(const Operands& o, uint64_t first, const Block& block) {
+    if constexpr (weight == Kept::bf16) {
+        Ints hi[block_vectors], lo[block_vectors];
+        for (uint64_t k = 0; k < block_vectors; ++k) {
+            const Ints bits = as_ints(block.weight[k]);
+            hi[k] = right<16>(bits + ints(0x8000u));
+            lo[k] = low_16(bits);
+        }
+        store_block_16(o.hi + first, hi);
+        store_block_16(o.lo + first, lo);
+        return;
+    }
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        const uint64_t i = first + k * lanes;
+        store_fp32(o.weight + i, block.weight[k]);
+        if constexpr (weight == Kept::fp16) store_fp16(o.weight_fp16 + i, block.weight[k]);
     }
 }
 
@@ -69,140 +86,95 @@ Ints in_steps(Floats values, Floats inverse, Ints random_16) {
     return right_signed<16>(nearest(values * inverse) + random_16);
 }
 
-template <Kept weight, Kept gradient>
-void update_block_int8(const Constants& c, const Operands& o, uint64_t first) {
-    uint16_t* const steps = o.steps + 2 * (first / block_elements);
-    const Floats m_step = step_at(steps), root_step = step_at(steps + 1);
-    Floats m[block_vectors], root[block_vectors];
+// The steps of the block, stored, and their inverses.
+struct Inverses {
+    Floats m, root;
+};
+Inverses store_steps(const Operands& o, uint64_t first, const Block& block) {
     Ints m_largest = ints(0), root_largest = ints(0);
-    for (uint64_t k = 0; k < block_vectors; ++k) {
-        const uint64_t i = first + k * lanes;
-        const Floats old_root = to_floats(load_u8(o.root_uint8 + i)) * root_step;
-        Moments moments{
-            .m = to_floats(load_s8(o.m_int8 + i)) * m_step, .v = old_root * old_root, .root = {}};
-        const Floats w = load_weight<weight>(o, i);
-        store_weight<weight>(o, i, update(c, w, load_gradient<gradient>(o, i), &moments));
-        m[k] = moments.m;
-        root[k] = moments.root;
+    for (const Moments& moments : block.moments) {
         m_largest = larger(m_largest, as_ints(moments.m) & ints(0x7FFFFFFFu));
-        root_largest = larger(root_largest, as_ints(moments.root));
+        root_largest = larger(root_largest, as_ints(moments.root) & ints(0x7FFFFFFFu));
     }
     const BlockStep for_m = block_step(largest_of(m_largest), 1.0f / 127);
     const BlockStep for_root = block_step(largest_of(root_largest), 1.0f / 255);
-    const Floats m_inverse = floats(for_m.inverse), root_inverse = floats(for_root.inverse);
-    Ints m_steps[block_vectors], root_steps[block_vectors];
-    for (uint64_t k = 0; k < block_vectors; ++k) {
-        const Ints random = random_bits(c, first + k * lanes);
-        const Ints one_or_zero = smaller(as_ints(root[k]), ints(1));  // a root but 0 keeps a step
-        m_steps[k] = in_steps(m[k], m_inverse, low_16(random));
-        root_steps[k] = larger(in_steps(root[k], root_inverse, right<16>(random)), one_or_zero);
-    }
-    store_block_s8(o.m_int8 + first, m_steps);
-    store_block_u8(o.root_uint8 + first, root_steps);
+    uint16_t* const steps = o.steps + 2 * (first / block_elements);
     steps[0] = for_m.step;
     steps[1] = for_root.step;
+    return {.m = floats(for_m.inverse), .root = floats(for_root.inverse)};
 }
 
-template <Kept weight, Kept moments, Kept gradient>
+void store_in_steps(const Constants& c, const Operands& o, uint64_t first, const Block& block,
+                    const Inverses& inverses) {
+    Ints m[block_vectors], root[block_vectors];
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        const Ints random = random_bits(c, first + k * lanes);
+        const Floats new_root = block.moments[k].root;
+        const Ints one_or_zero = smaller(as_ints(new_root), ints(1));  // a root but 0 keeps a step
+        m[k] = in_steps(block.moments[k].m, inverses.m, low_16(random));
+        root[k] = larger(in_steps(new_root, inverses.root, right<16>(random)), one_or_zero);
+    }
+    store_block_s8(o.m_int8 + first, m);
+    store_block_u8(o.root_uint8 + first, root);
+}
+
+template <Kept moments>
+OldMoments load_moments(const Operands& o, uint64_t first, uint64_t k) {
+    const uint64_t i = first + k * lanes;
+    if constexpr (moments == Kept::fp32) {
+        return {.m = load_fp32(o.m + i), .v = load_fp32(o.v + i)};
+    } else if constexpr (moments == Kept::bf16) {
+        return {.m = as_floats(left<16>(load_16(o.m_bf16 + i))),
+                .v = as_floats(left<16>(load_16(o.v_bf16 + i)))};
+    } else {
+        const uint16_t* const steps = o.steps + 2 * (first / block_elements);
+        const Floats root = to_floats(load_u8(o.root_uint8 + i)) * step_at(steps + 1);
+        return {.m = to_floats(load_s8(o.m_int8 + i)) * step_at(steps), .v = root * root};
+    }
+}
+
+// Moments in fp32 or bf16.
+template <Kept kept>
+void store_moments(const Constants& c, const Operands& o, uint64_t first, const Block& block) {
+    if constexpr (kept == Kept::fp32) {
+        for (uint64_t k = 0; k < block_vectors; ++k) {
+            store_fp32(o.m + first + k * lanes, block.moments[k].m);
+            store_fp32(o.v + first + k * lanes, block.moments[k].v);
+        }
+    } else {
+        Ints m[block_vectors], v[block_vectors];
+        for (uint64_t k = 0; k < block_vectors; ++k) {
+            const Ints random = random_bits(c, first + k * lanes);
+            m[k] = right<16>(as_ints(block.moments[k].m) + low_16(random));
+            v[k] = right<16>(as_ints(block.moments[k].v) + right<16>(random));
+        }
+        store_block_16(o.m_bf16 + first, m);
+        store_block_16(o.v_bf16 + first, v);
+    }
+}
+
+template <Kept weight, Kept kept, Kept gradient>
 void update_block(const Constants& c, const Operands& o, uint64_t first) {
-    if constexpr (moments == Kept::fp32) update_block_fp32<weight, gradient>(c, o, first);
-    if constexpr (moments == Kept::bf16) update_block_bf16<weight, gradient>(c, o, first);
-    if constexpr (moments == Kept::int8) update_block_int8<weight, gradient>(c, o, first);
-}
-
-// Operands of one block in a buffer: what there is of it, and zeros.
-class Tail {
-  public:
-    Tail(const Operands& o, uint64_t first) : first_(first), count_(o.element_count - first) {
-        copy_ = o;
-        copy_.element_count = block_elements;
-        copy_.hi = taken(hi_, o.hi);
-        copy_.lo = taken(lo_, o.lo);
-        copy_.weight = taken(weight_, o.weight);
-        copy_.weight_fp16 = taken(weight_fp16_, o.weight_fp16);
-        copy_.m = taken(m_, o.m);
-        copy_.v = taken(v_, o.v);
-        copy_.m_bf16 = taken(m_bf16_, o.m_bf16);
-        copy_.v_bf16 = taken(v_bf16_, o.v_bf16);
-        copy_.m_int8 = taken(m_int8_, o.m_int8);
-        copy_.root_uint8 = taken(root_uint8_, o.root_uint8);
-        copy_.gradient_bf16 = taken(gradient_16_, o.gradient_bf16);
-        if (o.gradient_fp16 != nullptr) copy_.gradient_fp16 = taken(gradient_16_, o.gradient_fp16);
-        copy_.gradient_fp32 = taken(gradient_fp32_, o.gradient_fp32);
-        if (o.steps != nullptr) copy_.steps = o.steps + 2 * (first / block_elements);
-        copy_.first_element = o.first_element + first;
+    Block block;
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        const uint64_t i = first + k * lanes;
+        block.weight[k] = load_weight<weight>(o, i);
+        block.moments[k] = new_moments(c, block.weight[k], load_gradient<gradient>(o, i),
+                                       load_moments<kept>(o, first, k));
     }
-    const Operands& operands() const { return copy_; }
-
-    void give_back(const Operands& o) const {
-        given(hi_, o.hi);
-        given(lo_, o.lo);
-        given(weight_, o.weight);
-        given(weight_fp16_, o.weight_fp16);
-        given(m_, o.m);
-        given(v_, o.v);
-        given(m_bf16_, o.m_bf16);
-        given(v_bf16_, o.v_bf16);
-        given(m_int8_, o.m_int8);
-        given(root_uint8_, o.root_uint8);
+    // Before the weights: their divisions cover the way to the steps.
+    [[maybe_unused]] Inverses inverses;
+    if constexpr (kept == Kept::int8) inverses = store_steps(o, first, block);
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        block.weight[k] = new_weight(c, block.weight[k], block.moments[k]);
     }
-
-  private:
-    template <typename T>
-    T* taken(T* buffer, const T* source) const {
-        if (source == nullptr) return nullptr;
-        __builtin_memcpy(buffer, source + first_, count_ * sizeof(T));
-        return buffer;
+    if (has_nan(block)) make_one_nan(&block);
+    store_weights<weight>(o, first, block);
+    if constexpr (kept == Kept::int8) {
+        store_in_steps(c, o, first, block, inverses);
+    } else {
+        store_moments<kept>(c, o, first, block);
     }
-    template <typename T>
-    void given(const T* buffer, T* target) const {
-        if (target != nullptr) __builtin_memcpy(target + first_, buffer, count_ * sizeof(T));
-    }
-
-    uint64_t first_ = 0;
-    uint64_t count_ = 0;
-    Operands copy_;
-    uint16_t hi_[block_elements] = {}, lo_[block_elements] = {};
-    uint16_t weight_fp16_[block_elements] = {}, gradient_16_[block_elements] = {};
-    uint16_t m_bf16_[block_elements] = {}, v_bf16_[block_elements] = {};
-    float weight_[block_elements] = {}, m_[block_elements] = {}, v_[block_elements] = {};
-    float gradient_fp32_[block_elements] = {};
-    int8_t m_int8_[block_elements] = {};
-    uint8_t root_uint8_[block_elements] = {};
-};
-
-template <Kept weight, Kept moments, Kept gradient>
-void update_all(const StepFactors& factors, const Operands& o) {
-    const Constants c = constants_of(factors, o);
-    const uint64_t whole = o.element_count / block_elements * block_elements;
-    for (uint64_t first = 0; first < whole; first += block_elements) {
-        update_block<weight, moments, gradient>(c, o, first);
-    }
-    if (whole == o.element_count) return;
-    const Tail tail(o, whole);
-    update_block<weight, moments, gradient>(constants_of(factors, tail.operands()), tail.operands(),
-                                            0);
-    tail.give_back(o);
-}
-
-template <Kept weight, Kept moments>
-void update_from_gradient(const StepFactors& factors, const Operands& o) {
-    if (o.gradient_bf16 != nullptr) return update_all<weight, moments, Kept::bf16>(factors, o);
-    if (o.gradient_fp16 != nullptr) return update_all<weight, moments, Kept::fp16>(factors, o);
-    update_all<weight, moments, Kept::fp32>(factors, o);
-}
-
-template <Kept weight>
-void update_moments(const StepFactors& factors, const Operands& o) {
-    if (o.m_bf16 != nullptr) return update_from_gradient<weight, Kept::bf16>(factors, o);
-    if (o.m_int8 != nullptr) return update_from_gradient<weight, Kept::int8>(factors, o);
-    update_from_gradient<weight, Kept::fp32>(factors, o);
-}
-
-void update_operands(const StepFactors& factors, const Operands& o) {
-    if (o.weight == nullptr) return update_moments<Kept::bf16>(factors, o);
-    if (o.weight_fp16 != nullptr) return update_moments<Kept::fp16>(factors, o);
-    update_moments<Kept::fp32>(factors, o);
 }
 
 }  // namespace

@@ -37,22 +37,28 @@ Constants constants_of(const StepFactors& factors, const Operands& o) {
             .random_second = ints(o.rounding.second)};
 }
 
-// m, v and sqrt(v) of one vector of elements.
+// Of one vector of elements; root is sqrt(v).
+struct OldMoments {
+    Floats m, v;
+};
 struct Moments {
     Floats m, v, root;
 };
 
-// The rule. Returns the new weight; moments->m and v are the old ones, then all three the new.
-Floats update(const Constants& c, Floats w, Floats gradient, Moments* moments) {
+// The rule, first half: from the old m and v to all three new ones. A NaN is still any NaN.
+Moments new_moments(const Constants& c, Floats w, Floats gradient, const OldMoments& old) {
     const Floats g = fma(c.l2, w, gradient * c.gradient_scale);
-    const Floats m = one_nan(fma(c.m_rate, g - moments->m, moments->m));
+    const Floats m = fma(c.m_rate, g - old.m, old.m);
     const Floats q = smaller(g * g, c.largest);
-    const Floats v = one_nan(fma(c.v_rate, q - moments->v, moments->v));
-    const Floats root = square_root(v);
-    const Floats d = fma(root, c.root_scale, c.epsilon);
-    const Floats u = c.step_size * (m / d);
-    *moments = {.m = m, .v = v, .root = root};
-    return one_nan(w - fma(c.decay, w, u));
+    const Floats v = fma(c.v_rate, q - old.v, old.v);
+    return {.m = m, .v = v, .root = square_root(v)};
+}
+
+// The second half: the new weight.
+Floats new_weight(const Constants& c, Floats w, const Moments& moments) {
+    const Floats d = fma(moments.root, c.root_scale, c.epsilon);
+    const Floats u = c.step_size * (moments.m / d);
+    return w - fma(c.decay, w, u);
 }
 
 Ints random_bits(const Constants& c, uint64_t i) {
@@ -73,24 +79,11 @@ Floats load_gradient(const Operands& o, uint64_t i) {
     if constexpr (gradient == Kept::fp16) return load_fp16(o.gradient_fp16 + i);
 }
 
+// hi and lo join as hi * 2^16 + lo, lo signed: the same as taking 1 from a hi that was rounded up.
 template <Kept weight>
 Floats load_weight(const Operands& o, uint64_t i) {
     if constexpr (weight != Kept::bf16) return load_fp32(o.weight + i);
-    const Ints lo = load_16(o.lo + i);
-    const Ints rounded_up = left<16>(right<15>(lo));
-    return as_floats(left<16>(load_16(o.hi + i)) + lo - rounded_up);
-}
-
-template <Kept weight>
-void store_weight(const Operands& o, uint64_t i, Floats w) {
-    if constexpr (weight == Kept::bf16) {
-        const Ints bits = as_ints(w);
-        store_16(o.hi + i, right<16>(bits + ints(0x8000u)));
-        store_16(o.lo + i, low_16(bits));
-    } else {
-        store_fp32(o.weight + i, w);
-        if constexpr (weight == Kept::fp16) store_fp16(o.weight_fp16 + i, w);
-    }
+    return as_floats(left<16>(load_16(o.hi + i)) + load_16_signed(o.lo + i));
 }
 
 }  // namespace

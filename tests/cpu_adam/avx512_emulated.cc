@@ -34,6 +34,11 @@ namespace {
                   _mm256_cvtepu16_epi32(_mm256_extracti128_si256(source, 1)));
 }
 
+[[maybe_unused]] simde__m512i widen_16_signed(__m256i source) {
+    return joined(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(source)),
+                  _mm256_cvtepi16_epi32(_mm256_extracti128_si256(source, 1)));
+}
+
 [[maybe_unused]] __m256i lower_halves(simde__m512i source) {
     const __m256i mask = _mm256_set1_epi32(0xFFFF);
     const __m256i low = _mm256_and_si256(half_of(source, 0), mask);
@@ -92,6 +97,7 @@ namespace {
 }  // namespace
 
 #define _mm512_cvtepu16_epi32(source) widen_16(source)
+#define _mm512_cvtepi16_epi32(source) widen_16_signed(source)
 #define _mm512_cvtepi32_epi16(source) lower_halves(source)
 #define _mm512_cvtepi8_epi32(source) widen_s8(source)
 #define _mm512_cvtepu8_epi32(source) widen_u8(source)
