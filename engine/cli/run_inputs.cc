@@ -16,7 +16,6 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/find_model.h"
 #include "engine/data/prepare.h"
-#include "engine/train/run_store.h"
 #include "nvme/run_folder.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -169,23 +168,6 @@ Status check_apart(const fs::path& output_dir, const fs::path& model_folder) {
     return {};
 }
 
-// The run that an earlier start left on other drives than this start names would be forgotten, and
-// its metrics replaced. What that start named can have gone since: then nothing can be said.
-Status check_earlier_start(const RunConfig& config) {
-    if (config.resume_from_checkpoint || config.overwrite_output_dir) return {};
-    const fs::path resolved = fs::path(config.output_dir) / "config.resolved.yaml";
-    std::error_code ignored;
-    if (!fs::exists(resolved, ignored)) return {};
-    Result<LoadedConfig> earlier = load_config(resolved.string(), {});
-    if (!earlier || earlier->config.offload.nvme_paths == config.offload.nvme_paths) return {};
-    earlier->config.output_dir = config.output_dir;
-    earlier->config.resume_from_checkpoint = false;
-    earlier->config.overwrite_output_dir = false;
-    const auto saved = find_saved_run(earlier->config);
-    if (saved || saved.error().code != ErrorCode::usage) return {};
-    return saved.error();
-}
-
 }  // namespace
 
 Status check_run(const RunConfig& config, const Environment& environment) {
@@ -199,7 +181,6 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     const Result<ModelShape> model = read_model_shape(config.model, environment);
     if (!model) return model.error();
     if (Status status = check_apart(config.output_dir, model->folder); !status) return status;
-    if (Status status = check_earlier_start(config); !status) return status;
     const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model->config));
     if (Status status = check_room(config.output_dir, result_bytes); !status) return status;
     const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);

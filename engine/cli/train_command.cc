@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "engine/cli/commands.h"
 #include "engine/cli/run_inputs.h"
 #include "engine/cli/step_line.h"
 #include "engine/config/load_config.h"
+#include "engine/train/run_store.h"
 #include "engine/train/train.h"
 #include "offload/units.h"
 
@@ -44,6 +47,24 @@ void say_finished(const std::vector<Metric>& metrics, Terminal& terminal) {
     terminal.say("trained model: " + text("model_folder"));
 }
 
+// The run that an earlier start left on other drives than this start names would be forgotten, and
+// its metrics replaced. What that start named can have gone since: then nothing can be said.
+offload::Status check_earlier_start(const RunConfig& config) {
+    if (config.resume_from_checkpoint || config.overwrite_output_dir) return {};
+    const std::filesystem::path resolved =
+        std::filesystem::path(config.output_dir) / "config.resolved.yaml";
+    std::error_code ignored;
+    if (!std::filesystem::exists(resolved, ignored)) return {};
+    Result<LoadedConfig> earlier = load_config(resolved.string(), {});
+    if (!earlier || earlier->config.offload.nvme_paths == config.offload.nvme_paths) return {};
+    earlier->config.output_dir = config.output_dir;
+    earlier->config.resume_from_checkpoint = false;
+    earlier->config.overwrite_output_dir = false;
+    const auto saved = find_saved_run(earlier->config);
+    if (saved || saved.error().code != offload::ErrorCode::usage) return {};
+    return saved.error();
+}
+
 }  // namespace
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context) {
@@ -51,6 +72,8 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
     if (!loaded) return loaded.error();
     const Status possible = check_run(loaded->config, context.environment);
     if (!possible) return possible.error();
+    const offload::Status earlier = check_earlier_start(loaded->config);
+    if (!earlier) return earlier.error();
     Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
     if (!inputs) return inputs.error();
     if (const int number = context.stop_signal(); number != 0) {
