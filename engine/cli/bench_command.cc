@@ -3,12 +3,28 @@
 
 #include <ctime>
 
+#include "engine/cli/bench_adam.h"
 #include "engine/cli/bench_nvme.h"
 #include "engine/cli/commands.h"
+#include "engine/config/cores.h"
+#include "engine/config/machine.h"
 #include "nvme/drive.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
+
+namespace {
+
+template <typename Group>
+std::vector<BenchRow> rows_of(const std::vector<Group>& groups) {
+    std::vector<BenchRow> rows;
+    for (const Group& group : groups) {
+        rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+    }
+    return rows;
+}
+
+}  // namespace
 
 offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context) {
     NvmeBenchContext surroundings{.drive_cache = context.environment.drive_cache,
@@ -33,11 +49,24 @@ offload::Status run_command(const BenchNvmeCommand& command, const CommandContex
                         command.rounds, nvme::step_read_bytes_per_parameter,
                         nvme::step_write_bytes_per_parameter));
     }
-    std::vector<BenchRow> rows;
-    for (const NvmeBenchGroup& group : *groups) {
-        rows.insert(rows.end(), group.rows.begin(), group.rows.end());
+    return context.terminal.print(json_of(rows_of(*groups)));
+}
+
+offload::Status run_command(const BenchAdamCommand& command, const CommandContext& context) {
+    AdamBenchContext surroundings{.core_count = static_cast<uint32_t>(usable_core_count()),
+                                  .free_bytes = read_machine().ram_free_bytes(),
+                                  .should_stop = [&context] { return context.stop_signal() != 0; }};
+    if (!command.is_json) {
+        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
     }
-    return context.terminal.print(json_of(rows));
+    const auto groups = bench_adam(command, surroundings);
+    if (!groups) return groups.error();
+    if (command.is_json) return context.terminal.print(json_of(rows_of(*groups)));
+    return context.terminal.print(
+        text_of(*groups) +
+        fmt::format("Medians of {} interleaved rounds; each is held against the best stream of its "
+                    "table.\n",
+                    command.rounds));
 }
 
 }  // namespace headrace::engine

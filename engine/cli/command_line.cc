@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <span>
 
@@ -11,6 +12,7 @@
 #include "engine/config/names.h"
 #include "engine/config/yaml_value.h"
 #include "offload/check.h"
+#include "offload/part.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -36,6 +38,11 @@ struct Parsed {
     std::string bench_engine = "auto";
     std::vector<std::string> bench_patterns = {"read", "write", "mixed"};
     std::string bench_sustained;
+    BenchAdamCommand adam;
+    std::vector<std::string> adam_parameters = {"64M"};
+    std::string adam_states = "all";
+    std::string adam_weight = "bf16";
+    std::string adam_gradient = "bf16";
 };
 
 std::string help_of_keys() {
@@ -96,7 +103,7 @@ Result<uint64_t> size_of(const std::string& option, const std::string& text, uin
                           ""};
 }
 
-CommandLine bench_of(const Parsed& parsed) {
+CommandLine bench_nvme_of(const Parsed& parsed) {
     BenchNvmeCommand command = parsed.bench;
     const auto block =
         size_of("--block", parsed.bench_block, offload::page_bytes, offload::page_bytes);
@@ -125,6 +132,47 @@ CommandLine bench_of(const Parsed& parsed) {
         if (std::find(command.paths.begin(), path, *path) == path) continue;
         return refused(fmt::format("--path {} is given twice: name each drive once", *path));
     }
+    return command;
+}
+
+// "64M" is 64,000,000, as people count parameters; up to the next block of a part.
+Result<uint64_t> parameter_count_of(const std::string& text) {
+    const offload::Error fault{offload::ErrorCode::usage,
+                               fmt::format("--parameters {}: a number such as 1M, 64M or 1G, up to "
+                                           "1000G",
+                                           text),
+                               ""};
+    double number = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, failure] = std::from_chars(text.data(), end, number);
+    if (failure != std::errc{}) return fault;
+    const std::string_view unit(rest, end);
+    const double factor = unit.empty() ? 1 : unit == "K" ? 1e3 : unit == "M" ? 1e6 : 1e9;
+    if (!unit.empty() && unit != "K" && unit != "M" && unit != "G") return fault;
+    const double count = number * factor;
+    if (!(count >= 1 && count <= 1e12)) return fault;
+    return offload::align_up(static_cast<uint64_t>(count), offload::block_elements);
+}
+
+CommandLine bench_adam_of(const Parsed& parsed) {
+    BenchAdamCommand command = parsed.adam;
+    command.parameter_counts.clear();
+    for (const std::string& text : parsed.adam_parameters) {
+        const auto parameter_count = parameter_count_of(text);
+        if (!parameter_count) return refused(parameter_count.error().text());
+        command.parameter_counts.push_back(*parameter_count);
+    }
+    if (parsed.adam_states != "all") {
+        const auto states = offload::parse_state_format(parsed.adam_states);
+        if (!states) return refused("--states (or all): " + states.error().text());
+        command.states = {*states};
+    }
+    const auto weight = offload::parse_dtype(parsed.adam_weight);
+    if (!weight) return refused("--weight: " + weight.error().text());
+    const auto gradient = offload::parse_dtype(parsed.adam_gradient);
+    if (!gradient) return refused("--gradient: " + gradient.error().text());
+    command.weight_dtype = *weight;
+    command.gradient_dtype = *gradient;
     return command;
 }
 
@@ -161,9 +209,36 @@ void add_store_commands(CLI::App& app, StoreCommand& store) {
         ->allow_extra_args(false);
 }
 
+void add_bench_adam(CLI::App& bench, Parsed& parsed) {
+    CLI::App* adam = bench.add_subcommand(
+        "adam", "The update, beside a loop that only moves its bytes: a minute, 4 GB of memory");
+    adam->add_option("--parameters", parsed.adam_parameters, "How many; a list: 1M,64M,1G")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    adam->add_option("--threads", parsed.adam.thread_count, "0: one, and one per core")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    adam->add_option("--states", parsed.adam_states, "Their format: fp32, bf16, int8, all")
+        ->capture_default_str();
+    adam->add_option("--weight", parsed.adam_weight, "Its dtype: bf16, fp16, fp32")
+        ->capture_default_str();
+    adam->add_option("--gradient", parsed.adam_gradient, "Its dtype: bf16, fp16, fp32")
+        ->capture_default_str();
+    adam->add_option("--row", parsed.adam.row, "avx512, avx2 or scalar [the best here]");
+    adam->add_option("--rounds", parsed.adam.rounds, "Of all rows, interleaved; medians are shown")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    adam->add_option("--seconds", parsed.adam.seconds_min, "Of each measurement, at least")
+        ->check(CLI::Range(0.0, 3600.0))
+        ->capture_default_str();
+    adam->add_flag("--json", parsed.adam.is_json, "Print one list of rows");
+}
+
 void add_bench(CLI::App& app, Parsed& parsed) {
     CLI::App* bench = app.add_subcommand("bench", "Measure what this machine can do for a run");
     bench->require_subcommand(1);
+    add_bench_adam(*bench, parsed);
     CLI::App* nvme = bench->add_subcommand(
         "nvme", "Drives, through the store of a run: a minute and 60 GB of writes on a fast drive");
     nvme->add_option("--path", parsed.bench.paths, "A folder on a drive to measure; once per drive")
@@ -283,7 +358,12 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);
-    if (name == "bench") return bench_of(parsed);
+    if (name == "bench") {
+        const CLI::App& bench = *app.get_subcommands().front();
+        CHECK_EQ(bench.get_subcommands().size(), 1u);
+        const bool is_adam = bench.get_subcommands().front()->get_name() == "adam";
+        return is_adam ? bench_adam_of(parsed) : bench_nvme_of(parsed);
+    }
     CHECK_EQ(name, "init");
     return parsed.init;
 }

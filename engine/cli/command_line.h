@@ -9,6 +9,8 @@
 
 #include "nvme/probe.h"
 #include "nvme/uring_probe.h"
+#include "offload/dtype.h"
+#include "offload/state_format.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -60,6 +62,20 @@ struct BenchNvmeCommand {
     bool is_json = false;
 };
 
+// headrace bench adam [options]
+struct BenchAdamCommand {
+    std::vector<uint64_t> parameter_counts = {64'000'000};  // multiples of 2048, each at least that
+    uint32_t thread_count = 0;                              // 0: one, and one per core
+    std::vector<offload::StateFormat> states = {
+        offload::StateFormat::fp32, offload::StateFormat::bf16, offload::StateFormat::int8};
+    offload::Dtype weight_dtype = offload::Dtype::bf16;
+    offload::Dtype gradient_dtype = offload::Dtype::bf16;
+    std::string row;           // of cpu_adam/variants.h; empty: the best here
+    uint32_t rounds = 5;       // 1 to 100
+    double seconds_min = 0.1;  // of each measurement
+    bool is_json = false;
+};
+
 // Print `text` (to stderr where the code is not 0) and leave.
 struct Exit {
     int code = 0;  // 0 for --help and --version, 2 for what cannot be understood
@@ -67,7 +83,7 @@ struct Exit {
 };
 
 using CommandLine = std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand,
-                                 StoreCommand, BenchNvmeCommand, Exit>;
+                                 StoreCommand, BenchNvmeCommand, BenchAdamCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

@@ -25,5 +25,6 @@ offload::Status run_command(const DoctorCommand& command, const CommandContext& 
 offload::Status run_command(const InitCommand& command, const CommandContext& context);
 offload::Status run_command(const StoreCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context);
+offload::Status run_command(const BenchAdamCommand& command, const CommandContext& context);
 
 }  // namespace headrace::engine

@@ -53,7 +53,8 @@ int run_program(int argument_count, char** argument_values, const ProgramHooks& 
     // What runs for hours and takes something away at its end; the others may die where they are.
     std::optional<StopSignal> stop;
     if (std::holds_alternative<TrainCommand>(line) || std::holds_alternative<ExportCommand>(line) ||
-        std::holds_alternative<BenchNvmeCommand>(line)) {
+        std::holds_alternative<BenchNvmeCommand>(line) ||
+        std::holds_alternative<BenchAdamCommand>(line)) {
         survive_closed_pipes();
         survive_file_size_limits();
         stop.emplace();

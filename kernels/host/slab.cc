@@ -17,7 +17,7 @@ namespace {
 
 // Reserves a little more than asked, keeps the part that begins at a multiple of 2 MiB and gives
 // the rest back. The end is not rounded up: pages of 4 KiB serve it. Null when the system refuses.
-std::byte* map_aligned(uint64_t size_bytes) {
+std::byte* map_aligned(uint64_t size_bytes, Pages pages) {
     const uint64_t reserved_bytes = size_bytes + huge_page_bytes;
     void* reserved = mmap(nullptr, reserved_bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -30,7 +30,8 @@ std::byte* map_aligned(uint64_t size_bytes) {
     if (before_bytes > 0) CHECK_EQ(munmap(begin, before_bytes), 0);
     if (after_bytes > 0) CHECK_EQ(munmap(slab + size_bytes, after_bytes), 0);
     // Advice: where huge pages are switched off, small ones serve.
-    static_cast<void>(madvise(slab, size_bytes, MADV_HUGEPAGE));
+    const int advice = pages == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
+    static_cast<void>(madvise(slab, size_bytes, advice));
     return slab;
 }
 
@@ -56,7 +57,7 @@ offload::Result<std::span<std::byte>> HostMemory::take(Tier tier, uint64_t size_
                      ""};
     }
     if (size_bytes > 0) {
-        std::byte* slab = map_aligned(size_bytes);
+        std::byte* slab = map_aligned(size_bytes, options_.pages);
         if (const int reason = errno; slab == nullptr) {
             return Error{ErrorCode::does_not_fit,
                          "reserving " + format_bytes(size_bytes) + " of memory for the " + name +

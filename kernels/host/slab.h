@@ -4,7 +4,8 @@
 //
 // A slab begins at a multiple of 2 MiB and is advised to be backed by huge pages (they double the
 // throughput of I/O and help the update), has exactly the size asked for, reads as zeros, and costs
-// no memory until it is touched. It is unmapped with its HostMemory.
+// no memory until it is touched. It is unmapped with its HostMemory. Small pages are for measuring
+// what the huge ones bring.
 #pragma once
 
 #include <array>
@@ -16,11 +17,14 @@ namespace headrace::kernels {
 
 inline constexpr uint64_t huge_page_bytes = 2 * offload::mib;
 
+enum class Pages : uint8_t { huge, small };
+
 class HostMemory final : public offload::Memory {
   public:
     struct Options {
         uint64_t gpu_capacity_bytes = 0;
         uint64_t ram_capacity_bytes = 0;
+        Pages pages = Pages::huge;
     };
 
     explicit HostMemory(Options options) : options_(options) {}

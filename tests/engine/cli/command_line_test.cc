@@ -66,6 +66,30 @@ TEST(CommandLineTest, the_other_commands) {
     EXPECT_EQ(parsed<InitCommand>({"init", "org/name", "d.jsonl"}).data, "d.jsonl");
 }
 
+TEST(CommandLineTest, bench_adam_has_defaults_and_counts_parameters_as_people_do) {
+    using offload::Dtype;
+    using offload::StateFormat;
+    const auto plain = parsed<BenchAdamCommand>({"bench", "adam"});
+    EXPECT_THAT(plain.parameter_counts, ElementsAre(64'000'000));
+    EXPECT_EQ(plain.thread_count, 0u);
+    EXPECT_THAT(plain.states, ElementsAre(StateFormat::fp32, StateFormat::bf16, StateFormat::int8));
+    EXPECT_EQ(plain.weight_dtype, Dtype::bf16);
+    EXPECT_EQ(plain.gradient_dtype, Dtype::bf16);
+    EXPECT_EQ(plain.row, "");
+    EXPECT_FALSE(plain.is_json);
+    const auto full = parsed<BenchAdamCommand>(
+        {"bench", "adam", "--parameters", "1M,0.5G,5000", "--threads", "3", "--states", "bf16",
+         "--weight", "fp16", "--gradient", "fp32", "--row", "scalar", "--rounds", "2", "--json"});
+    EXPECT_THAT(full.parameter_counts, ElementsAre(1'001'472, 500'000'768, 6144));
+    EXPECT_EQ(full.thread_count, 3u);
+    EXPECT_THAT(full.states, ElementsAre(StateFormat::bf16));
+    EXPECT_EQ(full.weight_dtype, Dtype::fp16);
+    EXPECT_EQ(full.gradient_dtype, Dtype::fp32);
+    EXPECT_EQ(full.row, "scalar");
+    EXPECT_EQ(full.rounds, 2u);
+    EXPECT_TRUE(full.is_json);
+}
+
 TEST(CommandLineTest, bench_nvme_has_defaults_and_takes_sizes) {
     const auto plain = parsed<BenchNvmeCommand>({"bench", "nvme", "--path", "/a"});
     EXPECT_THAT(plain.paths, ElementsAre("/a"));
@@ -126,6 +150,14 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
         {{"doctor", "--nvme"}, "--nvme"},
         {{"bench"}, "A subcommand is required"},
         {{"bench", "nvme"}, "--path is required"},
+        {{"bench", "adma"}, "did you mean 'adam'?"},
+        {{"bench", "adam", "--parameters", "many"}, "--parameters many: a number such as 1M"},
+        {{"bench", "adam", "--parameters", "64MB"}, "--parameters 64MB: a number such as 1M"},
+        {{"bench", "adam", "--parameters", "0"}, "--parameters 0: a number such as 1M"},
+        {{"bench", "adam", "--states", "fp16"}, "--states (or all): 'fp16' is no format"},
+        {{"bench", "adam", "--weight", "int8"}, "--weight"},
+        {{"bench", "adam", "--gradient", "int8"}, "--gradient"},
+        {{"bench", "adam", "--rounds", "0"}, "--rounds"},
         {{"bench", "nvme", "--path", "/a", "--path", "/a"}, "--path /a is given twice"},
         {{"bench", "nvme", "--path", "/a", "--size", "much"}, "--size"},
         {{"bench", "nvme", "--path", "/a", "--block", "1000"}, "--block 1000: at least 4.00 KiB"},

@@ -5,7 +5,9 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <string>
 #include <vector>
 
 #include "kernels/host/copy.h"
@@ -70,6 +72,26 @@ TEST(HostMemory, pin_1_touched_slabs_cost_what_was_asked) {
     const uint64_t grown_bytes = resident_bytes() - before_bytes;
     EXPECT_GE(grown_bytes, 2 * asked_bytes);
     EXPECT_LE(static_cast<double>(grown_bytes), 1.02 * 2 * static_cast<double>(asked_bytes));
+}
+
+// The kernel notes what was advised of each mapping: hg and nh.
+TEST(HostMemory, pages_are_advised_to_be_huge_unless_small_ones_are_asked_for) {
+    for (const Pages pages : {Pages::huge, Pages::small}) {
+        HostMemory memory({.ram_capacity_bytes = 4 * mib, .pages = pages});
+        const auto slab = memory.take(Tier::ram, 4 * mib);
+        ASSERT_TRUE(slab.ok());
+        char begin[32];
+        std::snprintf(begin, sizeof(begin), "%lx-", reinterpret_cast<unsigned long>(slab->data()));
+        std::ifstream maps("/proc/self/smaps");
+        std::string line;
+        while (std::getline(maps, line) && !line.starts_with(begin)) {
+        }
+        while (std::getline(maps, line) && !line.starts_with("VmFlags:")) {
+        }
+        if (line.empty()) GTEST_SKIP() << "this kernel has no smaps";
+        EXPECT_EQ(line.find(" hg") != std::string::npos, pages == Pages::huge) << line;
+        EXPECT_EQ(line.find(" nh") != std::string::npos, pages == Pages::small) << line;
+    }
 }
 
 TEST(HostMemory, memory_goes_back_with_its_owner) {

@@ -1,0 +1,29 @@
+// The ceiling of the update: a loop that moves the bytes of the update, through the same pool and
+// the same cut, and does nothing with them. All arrays advance together, 64 elements at a time;
+// what the update writes is loaded and stored as it was, the gradient is only loaded. So a stream
+// may run over a run's memory between updates.
+//
+// It is a row like those of cpu_adam/variants.h, and takes any operands; it ignores what is left
+// of them behind a multiple of 64 elements.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cpu_adam/variants.h"
+
+namespace headrace::engine {
+
+enum class StreamLoop : uint8_t {
+    regular,
+    prefetched,    // software prefetch, 1 KiB ahead in each array
+    non_temporal,  // stores past the caches
+};
+inline constexpr StreamLoop stream_loops[] = {StreamLoop::regular, StreamLoop::prefetched,
+                                              StreamLoop::non_temporal};
+
+std::string_view name_of(StreamLoop loop);
+
+cpu_adam::Row stream_row(StreamLoop loop);
+
+}  // namespace headrace::engine
