@@ -40,6 +40,8 @@ constexpr Alias aliases[] = {
     {"grad_accum", "gradient_accumulation_steps"},
     {"grad_accumulation", "gradient_accumulation_steps"},
     {"gradient_accumulation", "gradient_accumulation_steps"},
+    {"activation_checkpointing", "gradient_checkpointing"},
+    {"enable_activation_checkpointing", "gradient_checkpointing"},
     {"epochs", "num_train_epochs"},
     {"num_epochs", "num_train_epochs"},
     {"steps", "max_steps"},
@@ -67,7 +69,7 @@ constexpr SwitchAlias switch_aliases[] = {
 };
 
 constexpr std::string_view recompute_note =
-    "every layer is recomputed in backward here, always: gradient checkpointing has no switch";
+    "gradient_checkpointing alone says what is computed again in backward: it has no variants";
 constexpr std::string_view attention_note =
     "attention always runs fused and in blocks here: it has no switch";
 constexpr std::string_view no_saves =
@@ -83,9 +85,7 @@ constexpr std::string_view no_trackers =
     "trackers are not supported yet: remove it; output_dir/metrics.jsonl has every number";
 
 constexpr ForeignSetting foreign_settings[] = {
-    {"gradient_checkpointing", "*", recompute_note, ""},
     {"gradient_checkpointing_kwargs", "*", recompute_note, ""},
-    {"activation_checkpointing", "*", recompute_note, ""},
     {"flash_attn", "*", attention_note, ""},
     {"flash_attention", "*", attention_note, ""},
     {"sdp_attention", "*", attention_note, ""},

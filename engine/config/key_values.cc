@@ -47,14 +47,23 @@ bool is_auto(const YamlValue& value) {
     return value.kind == YamlValue::Kind::null || value.is("auto");
 }
 
+std::optional<bool> switch_in(const YamlValue& value) {
+    if (value.is("true") || value.is("yes") || value.is("on") || value.is("True")) return true;
+    if (value.is("false") || value.is("no") || value.is("off") || value.is("False")) return false;
+    return std::nullopt;
+}
+
 Fault read(const SwitchField& field, const YamlValue& value, RunConfig& config) {
-    if (value.is("true") || value.is("yes") || value.is("on") || value.is("True")) {
-        field.of(config) = true;
-    } else if (value.is("false") || value.is("no") || value.is("off") || value.is("False")) {
-        field.of(config) = false;
-    } else {
-        return must_be("true or false", value);
-    }
+    const std::optional<bool> is_on = switch_in(value);
+    if (!is_on) return must_be("true or false", value);
+    field.of(config) = *is_on;
+    return {};
+}
+
+Fault read(const OptionalSwitchField& field, const YamlValue& value, RunConfig& config) {
+    const std::optional<bool> is_on = switch_in(value);
+    if (!is_on && !is_auto(value)) return must_be("true, false or auto", value);
+    field.of(config) = is_on;
     return {};
 }
 
@@ -250,6 +259,11 @@ Fault read(const FixedField& field, const YamlValue& value, RunConfig&) {
 
 std::string write(const SwitchField& field, RunConfig& config) {
     return field.of(config) ? "true" : "false";
+}
+std::string write(const OptionalSwitchField& field, RunConfig& config) {
+    const std::optional<bool> is_on = field.of(config);
+    if (!is_on) return "auto";
+    return *is_on ? "true" : "false";
 }
 std::string write(const TextField& field, RunConfig& config) {
     return yaml_quoted(field.of(config));

@@ -25,6 +25,9 @@ inline constexpr int64_t count_max = 1'000'000'000;
 struct SwitchField {
     FieldOf<bool> of;
 };
+struct OptionalSwitchField {  // or `auto`
+    FieldOf<std::optional<bool>> of;
+};
 struct TextField {
     FieldOf<std::string> of;
 };
@@ -75,9 +78,9 @@ struct FixedField {  // has one value only so far
     std::string_view others;  // what to say of the other values that people will try
 };
 
-using Field =
-    std::variant<SwitchField, TextField, TextListField, CountField, SeedField, OptionalCountField,
-                 RealField, SizeField, SharesField, TierField, DtypeField, ChoiceField, FixedField>;
+using Field = std::variant<SwitchField, OptionalSwitchField, TextField, TextListField, CountField,
+                           SeedField, OptionalCountField, RealField, SizeField, SharesField,
+                           TierField, DtypeField, ChoiceField, FixedField>;
 
 struct Key {
     std::string_view name;  // dotted: offload.advanced.part_bytes

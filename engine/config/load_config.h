@@ -5,7 +5,7 @@
 // of range, a conflict or a missing field is a fault, and ONE error lists all faults, each with its
 // file and line or override. Names of other trainers (cutoff_len, micro_batch_size, `bf16: true`)
 // come from one table (engine/config/aliases.h); settings that are always so here
-// (gradient_checkpointing, flash_attn) are accepted with a note. Keys of the `offload` section are
+// (flash_attn, attn_implementation) are accepted with a note. Keys of the `offload` section are
 // also known without its name (`ram_budget=2GiB`), and dotted (`offload.advanced.part_bytes`).
 //
 // Nothing is created, opened for writing or allocated here. Relative paths stay relative to the

@@ -97,7 +97,10 @@ struct RunConfig {
     int64_t per_device_train_batch_size = 1;  // rows of a micro-batch
     int64_t per_device_eval_batch_size = 1;   // default: as in training
     int64_t gradient_accumulation_steps = 1;  // micro-batches of a step
-    double num_train_epochs = 3;              // ignored where max_steps is given
+    // true: every block is computed again in backward; false: none is, or the run does not fit;
+    // nothing: those are not that find room for what their backward needs. Changes no bit.
+    std::optional<bool> gradient_checkpointing;
+    double num_train_epochs = 3;  // ignored where max_steps is given
     std::optional<int64_t> max_steps;
 
     double learning_rate = 1e-5;

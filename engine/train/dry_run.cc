@@ -1,5 +1,6 @@
 #include "engine/train/dry_run.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/torch/workspace.h"
@@ -12,7 +13,8 @@ using offload::Status;
 namespace {
 
 // Hands out the slots' bytes in front of the workspace, from the first on. There are enough: the
-// rings hold a layer's weights and accumulators and at least three activations.
+// rings hold a layer's weights and accumulators and at least three activations; a layer that keeps
+// has a home on the gpu, or a ring there.
 class Scratch {
   public:
     explicit Scratch(std::span<std::byte> bytes) : rest_(bytes) {}
@@ -48,19 +50,40 @@ uint64_t hidden_bytes(const DryRun& options) {
     return bytes_of(options.schedule->workload.dtype, elements);
 }
 
-void try_block(const DryRun& options, const MicroBatch& batch, Scratch scratch) {
+// A block that keeps, or one that computes again in backward.
+void try_block(const DryRun& options, const MicroBatch& batch, bool keeps, Scratch scratch) {
     constexpr uint32_t layer = 1;
     const std::span<std::byte> weights = scratch.take(weight_bytes(options, layer));
     const std::span<std::byte> hidden = scratch.take(hidden_bytes(options));
     const std::span<std::byte> out = scratch.take(hidden_bytes(options));
-    options.compute->block(batch, {.weights = weights, .hidden_in = hidden, .hidden_out = out});
+    std::span<std::byte> kept;
+    if (keeps) {
+        kept = scratch.take(options.compute->kept_bytes(batch.row_count, batch.column_count));
+    }
+    options.compute->block(
+        batch, {.weights = weights, .hidden_in = hidden, .hidden_out = out, .kept_out = kept});
     options.compute->block_backward(
         batch, {.weights = weights,
                 .hidden_in = hidden,
                 .grad_out = out,
                 .grad_in = out,
                 .accumulator = scratch.take_floats(elements_of(options, layer)),
-                .accumulate = Accumulate::store});
+                .accumulate = Accumulate::store,
+                .kept_in = kept});
+}
+
+// As the plan has them: either kind of block, or both. A micro-batch that is too large to be kept
+// is one of evaluation, which keeps nothing.
+void try_blocks(const DryRun& options, const MicroBatch& batch, std::span<std::byte> slots) {
+    if (options.config->block_count == 0) return;
+    const std::vector<bool> keeps = layers_that_keep(*options.schedule);
+    const auto keeping_count = std::ranges::count(keeps, true);
+    const bool is_kept = options.compute->kept_bytes(batch.row_count, batch.column_count) <=
+                         options.schedule->workload.kept_bytes;
+    if (keeping_count > 0 && is_kept) try_block(options, batch, true, Scratch(slots));
+    if (keeping_count < options.config->block_count || !is_kept) {
+        try_block(options, batch, false, Scratch(slots));
+    }
 }
 
 void try_head(const DryRun& options, const MicroBatch& batch, Scratch scratch) {
@@ -92,9 +115,7 @@ Status dry_run(const DryRun& options) {
     const std::span<std::byte> slots = options.gpu_slab.first(schedule.workspace_offset_bytes);
     const std::span<std::byte> workspace = options.gpu_slab.subspan(
         schedule.workspace_offset_bytes, schedule.workload.workspace_bytes);
-    Status status = with_workspace(workspace, [&] {
-        if (options.config->block_count > 0) try_block(options, batch, Scratch(slots));
-    });
+    Status status = with_workspace(workspace, [&] { try_blocks(options, batch, slots); });
     if (status)
         status = with_workspace(workspace, [&] { try_head(options, batch, Scratch(slots)); });
     if (!status) return wrap(status.error(), "the dry run of the largest micro-batch failed");

@@ -98,17 +98,21 @@ std::span<std::byte> Executor::bytes_of_slot(offload::SlotId slot) const {
         .subspan(place.offset_bytes, place.size_bytes);
 }
 
-// The bytes that a value really has in this period: a short micro-batch's activation is a prefix.
+// The bytes that a value really has in this period: what there is of a short micro-batch is a
+// prefix.
 std::span<std::byte> Executor::value_bytes(const Access& access, int64_t period) const {
     uint64_t size_bytes = bytes_of_value(schedule_->workload, access.value);
-    if (access.value.kind == Kind::act) {
+    if (access.value.kind == Kind::act || access.value.kind == Kind::kept) {
         const StepBatch& batch = data_[static_cast<size_t>(period % 2)].batch;
         const TokenBatch& tokens =
             batch.micro_batches[static_cast<size_t>(access.value.micro_batch)];
         const auto token_count = static_cast<uint64_t>(tokens.row_count * tokens.column_count);
         const auto hidden = static_cast<uint64_t>(parts_.config->hidden_size);
-        size_bytes = offload::align_up(bytes_of(schedule_->workload.dtype, token_count * hidden),
-                                       offload::page_bytes);
+        size_bytes =
+            access.value.kind == Kind::kept
+                ? parts_.compute->kept_bytes(tokens.row_count, tokens.column_count)
+                : offload::align_up(bytes_of(schedule_->workload.dtype, token_count * hidden),
+                                    offload::page_bytes);
     }
     return bytes_of_slot(access.slot).first(size_bytes);
 }
@@ -238,6 +242,15 @@ std::span<std::byte> Executor::hidden_bytes(const Op& op, Kind kind, Mode mode,
     return bytes_of_slot(access->slot).first(bytes_of(schedule_->workload.dtype, elements));
 }
 
+// What the block keeps of this micro-batch: a prefix, too. Empty where it keeps nothing.
+std::span<std::byte> Executor::kept_bytes(const Op& op, Mode mode, const MicroBatch& batch) const {
+    const Access* access = find_access(op, Kind::kept, mode);
+    if (access == nullptr) return {};
+    const uint64_t size_bytes = parts_.compute->kept_bytes(batch.row_count, batch.column_count);
+    CHECK_LE(size_bytes, schedule_->workload.kept_bytes);
+    return bytes_of_slot(access->slot).first(size_bytes);
+}
+
 void Executor::forward(const Op& op, const MicroBatch& batch) const {
     const std::span<std::byte> weights = run_bytes(op, Kind::hi, Mode::read, op.layer);
     const std::span<std::byte> out = hidden_bytes(op, Kind::act, Mode::write, batch);
@@ -246,7 +259,8 @@ void Executor::forward(const Op& op, const MicroBatch& batch) const {
     } else {
         parts_.compute->block(batch, {.weights = weights,
                                       .hidden_in = hidden_bytes(op, Kind::act, Mode::read, batch),
-                                      .hidden_out = out});
+                                      .hidden_out = out,
+                                      .kept_out = kept_bytes(op, Mode::write, batch)});
     }
 }
 
@@ -264,7 +278,8 @@ void Executor::backward(const Op& op, const MicroBatch& batch) const {
                                         .grad_out = grad_out,
                                         .grad_in = hidden_bytes(op, Kind::dact, Mode::write, batch),
                                         .accumulator = accumulator(op, op.layer),
-                                        .accumulate = accumulate});
+                                        .accumulate = accumulate,
+                                        .kept_in = kept_bytes(op, Mode::read, batch)});
     }
 }
 

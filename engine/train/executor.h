@@ -73,6 +73,8 @@ class Executor {
     std::span<float> accumulator(const Op& op, uint32_t layer) const;
     std::span<std::byte> hidden_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
                                       const MicroBatch& batch) const;
+    std::span<std::byte> kept_bytes(const Op& op, offload::Mode mode,
+                                    const MicroBatch& batch) const;
     void poison_targets(const Op& op) const;
     offload::Transfer transfer_of(const offload::Ticket& ticket, offload::Done done);
 

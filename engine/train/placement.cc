@@ -130,6 +130,7 @@ Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t p
     workload.act_bytes = offload::align_up(
         bytes_of(config.dtype, static_cast<uint64_t>(act_elements)), offload::page_bytes);
     workload.workspace_bytes = offload::align_up(job.workspace_bytes, offload::page_bytes);
+    workload.kept_bytes = job.kept_bytes;
     return workload;
 }
 
@@ -163,6 +164,49 @@ uint64_t machine_excess(const Budgets& needs, const FreeMemory& memory) {
 uint64_t shortfall(const Budgets& needs, const Budgets& budgets, const FreeMemory& memory) {
     return excess(needs.gpu_bytes, budgets.gpu_bytes) + excess(needs.ram_bytes, budgets.ram_bytes) +
            excess(needs.nvme_bytes, budgets.nvme_bytes) + machine_excess(needs, memory);
+}
+
+// How many blocks keep what their backward needs, and where.
+struct Keeping {
+    uint64_t gpu_block_count = 0;
+    uint64_t ram_block_count = 0;
+
+    uint64_t block_count() const { return gpu_block_count + ram_block_count; }
+};
+
+uint64_t block_count(const Workload& workload) {
+    return layer_count(workload) - 2;
+}
+
+// The most blocks that can keep in what the plan leaves free of `budgets` and of the machine.
+Keeping most_keeping(const Workload& workload, const Plan& plan, const Budgets& needs,
+                     const Budgets& budgets, const FreeMemory& memory) {
+    if (workload.kept_bytes == 0) return {};
+    const uint64_t blocks = block_count(workload);
+    const uint64_t block_bytes =
+        workload.kept_bytes * std::min(plan.group, workload.micro_batch_count_max);
+    const uint64_t machine_free = excess(memory.available_bytes, needs.gpu_bytes + needs.ram_bytes);
+    const uint64_t gpu_free = std::min(machine_free, excess(budgets.gpu_bytes, needs.gpu_bytes));
+    const Keeping on_gpu{.gpu_block_count = std::min(blocks, gpu_free / block_bytes)};
+    // Ram is reached through a ring on the gpu.
+    const uint64_t ring_bytes = workload.kept_bytes * plan.rings.gpu_kept;
+    if (on_gpu.block_count() == blocks || gpu_free < ring_bytes) return on_gpu;
+    Keeping on_both{.gpu_block_count = (gpu_free - ring_bytes) / block_bytes};
+    const uint64_t ram_free =
+        std::min(machine_free - ring_bytes - on_both.gpu_block_count * block_bytes,
+                 excess(budgets.ram_bytes, needs.ram_bytes));
+    on_both.ram_block_count = std::min(blocks - on_both.gpu_block_count, ram_free / block_bytes);
+    return on_both.block_count() > on_gpu.block_count() ? on_both : on_gpu;
+}
+
+// The last blocks on the gpu, those before them in ram.
+void keep(const Workload& workload, const Keeping& keeping, Plan& plan) {
+    CHECK_LE(keeping.block_count(), block_count(workload));
+    plan.kept_homes.assign(layer_count(workload), std::nullopt);
+    for (uint64_t i = 0; i < keeping.block_count(); ++i) {
+        plan.kept_homes[head_layer(workload) - 1 - i] =
+            i < keeping.gpu_block_count ? Tier::gpu : Tier::ram;
+    }
 }
 
 template <typename T>
@@ -267,6 +311,11 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
                                   static_cast<uint64_t>(job.row_count_max * job.column_count_max *
                                                         job.config.hidden_size))));
     }
+    if (config.gradient_checkpointing == false) {
+        text +=
+            "; or let blocks that find no room be computed again in backward: "
+            "gradient_checkpointing=auto";
+    }
     if (!has_paths(config)) text += "; or name drives with nvme_paths=[PATH]";
     return {ErrorCode::does_not_fit, std::move(text), ""};
 }
@@ -323,6 +372,9 @@ std::string describe_commit(const RunConfig& config) {
 
 Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemory& memory) {
     CHECK_GT(job.micro_batch_count_max, 0);
+    CHECK_EQ(job.kept_bytes % offload::page_bytes, 0u);
+    const size_t path_count = config.offload.nvme_paths.size();
+    const bool must_keep = config.gradient_checkpointing == false;
     const Budgets budgets = budgets_of(config.offload, memory);
     uint64_t least = std::numeric_limits<uint64_t>::max();
     Budgets nearest;
@@ -339,7 +391,18 @@ Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemor
         if (const char* fault = find_fault(workload, plan)) {
             return offload::Error{ErrorCode::usage, "the placement cannot be", fault};
         }
-        const Budgets needs = needs_of(workload, plan, config.offload.nvme_paths.size());
+        Budgets needs = needs_of(workload, plan, path_count);
+        Keeping keeping;
+        if (shortfall(needs, budgets, memory) == 0 && config.gradient_checkpointing != true) {
+            keeping = most_keeping(workload, plan, needs, budgets, memory);
+        }
+        if (must_keep && keeping.block_count() < block_count(workload)) {
+            keeping = {.gpu_block_count = block_count(workload)};  // for the numbers
+        }
+        if (keeping.block_count() > 0) {
+            keep(workload, keeping, plan);
+            needs = needs_of(workload, plan, path_count);
+        }
         const uint64_t missing = shortfall(needs, budgets, memory);
         if (missing == 0) {
             return Placement{part_bytes, workload, std::move(plan), budgets, needs};
@@ -361,6 +424,34 @@ uint64_t home_bytes(const Placement& placement, Kind kind, Tier tier) {
     return size_bytes;
 }
 
+namespace {
+
+// "gpu 12 MiB, ram 3 MiB": where the homes of one kind are; empty: there are none.
+std::string tiers_of(const Placement& placement, Kind kind) {
+    std::string where;
+    for (const Tier tier : offload::all_tiers) {
+        const uint64_t size_bytes = home_bytes(placement, kind, tier);
+        if (size_bytes == 0) continue;
+        where += fmt::format("{}{} {}", where.empty() ? "" : ", ", name_of(tier),
+                             format_bytes(size_bytes));
+    }
+    return where;
+}
+
+std::string describe_keeping(const Placement& placement) {
+    const uint64_t blocks = block_count(placement.workload);
+    const auto keeping = static_cast<uint64_t>(
+        std::ranges::count_if(placement.plan.kept_homes, &std::optional<Tier>::has_value));
+    if (keeping == 0) {
+        return fmt::format("kept for backward: nothing, {} blocks are recomputed", blocks);
+    }
+    return fmt::format("kept for backward: {}, {} of {} blocks; {}",
+                       tiers_of(placement, Kind::kept), keeping, blocks,
+                       keeping == blocks ? "nothing is recomputed" : "the others are recomputed");
+}
+
+}  // namespace
+
 std::vector<std::string> describe(const Placement& placement) {
     std::vector<std::string> lines;
     const std::array<std::pair<Kind, std::string_view>, 5> kinds = {
@@ -370,15 +461,10 @@ std::vector<std::string> describe(const Placement& placement) {
          {Kind::acc, "accumulators, between uses"},
          {Kind::act, "boundary activations"}}};
     for (const auto& [kind, name] : kinds) {
-        std::string where;
-        for (const Tier tier : offload::all_tiers) {
-            const uint64_t size_bytes = home_bytes(placement, kind, tier);
-            if (size_bytes == 0) continue;
-            where += fmt::format("{}{} {}", where.empty() ? "" : ", ", name_of(tier),
-                                 format_bytes(size_bytes));
-        }
+        const std::string where = tiers_of(placement, kind);
         if (!where.empty()) lines.push_back(fmt::format("{}: {}", name, where));
     }
+    lines.push_back(describe_keeping(placement));
     const Budgets& needs = placement.needs;
     const Budgets& budgets = placement.budgets;
     lines.push_back(fmt::format(

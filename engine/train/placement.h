@@ -4,8 +4,9 @@
 //
 // What the run file fixes is kept; what it leaves open is chosen in this order: two layers in
 // flight rather than one, all micro-batches in one pass, activations as near to the gpu as they
-// fit, gradients in ram, then ring slots for read-ahead as long as ram lasts. None of it changes a
-// bit.
+// fit, gradients in ram, then ring slots for read-ahead as long as ram lasts. What is then still
+// free, of the gpu first and then of ram, takes what blocks keep for their backward, the last block
+// first, since its values wait the shortest time. None of it changes a bit.
 #pragma once
 
 #include <optional>
@@ -30,6 +31,9 @@ struct Job {
     int64_t row_count_max = 1;     // of a micro-batch, in training or evaluation
     int64_t column_count_max = 1;  // tokens of a row
     uint64_t workspace_bytes = 0;  // of torch, for that shape
+    // What a block keeps of a micro-batch of training instead of computing it again in backward, at
+    // most. 0: it cannot.
+    uint64_t kept_bytes = 0;
 };
 
 // The machine's side: what ceilings default to.

@@ -195,7 +195,9 @@ class Training {
                       .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
                       .row_count_max = largest.row_count,
                       .column_count_max = largest.column_count,
-                      .workspace_bytes = workspace_bytes};
+                      .workspace_bytes = workspace_bytes,
+                      .kept_bytes = compute.kept_bytes(shapes_.front().row_count,
+                                                       shapes_.front().column_count)};
         auto placement = place_as_saved(job);
         if (!placement && saved_) placement = place(job, config_, free_memory());
         if (!placement) return placement.error();

@@ -43,6 +43,7 @@ TEST(AliasesTest, each_alias_sets_its_key) {
         RunConfig config;  // a value other than the default
         std::string value = "3";
         if (std::holds_alternative<TextField>(key.field)) value = "other";
+        if (std::holds_alternative<OptionalSwitchField>(key.field)) value = "false";
         if (std::holds_alternative<TextListField>(key.field)) value = "[other]";
         if (std::holds_alternative<SizeField>(key.field)) value = "7MiB";
         if (std::holds_alternative<DtypeField>(key.field)) value = "fp32";

@@ -136,15 +136,17 @@ TEST(LoadConfigTest, one_value_under_two_names_is_a_fault_unless_it_is_the_same)
 
 TEST(LoadConfigTest, what_wins_over_what_is_noted) {
     const auto loaded = parse_config(
-        {.yaml = std::string(minimal) +
-                 "max_steps: 30\nnum_train_epochs: 2\nwarmup_steps: 3\nwarmup_ratio: 0.1\n"
-                 "gradient_checkpointing: true\noptimizer: adamw_torch\n"});
+        {.yaml =
+             std::string(minimal) +
+             "max_steps: 30\nnum_train_epochs: 2\nwarmup_steps: 3\nwarmup_ratio: 0.1\n"
+             "gradient_checkpointing_kwargs: {use_reentrant: false}\noptimizer: adamw_torch\n"});
     ASSERT_TRUE(loaded.ok()) << loaded.error().text();
-    EXPECT_THAT(loaded->notes,
-                ElementsAre(HasSubstr("gradient_checkpointing: every layer is recomputed"),
-                            HasSubstr("optimizer: the optimizer is AdamW"),
-                            HasSubstr("max_steps (30) wins over num_train_epochs"),
-                            HasSubstr("warmup_steps (3) wins over warmup_ratio")));
+    EXPECT_THAT(
+        loaded->notes,
+        ElementsAre(HasSubstr("gradient_checkpointing_kwargs: gradient_checkpointing alone"),
+                    HasSubstr("optimizer: the optimizer is AdamW"),
+                    HasSubstr("max_steps (30) wins over num_train_epochs"),
+                    HasSubstr("warmup_steps (3) wins over warmup_ratio")));
     // As in transformers, no steps beside a ratio means the ratio.
     const auto ratio =
         parse_config({.yaml = std::string(minimal) + "warmup_steps: 0\nwarmup_ratio: 0.1\n"});
@@ -152,6 +154,21 @@ TEST(LoadConfigTest, what_wins_over_what_is_noted) {
     EXPECT_FALSE(ratio->config.warmup_steps.has_value());
     EXPECT_THAT(refusal(std::string(minimal) + "max_steps: 5\nwarmup_steps: 6\n"),
                 HasSubstr("warmup_steps: must be at most max_steps (5), but is 6"));
+}
+
+TEST(LoadConfigTest, gradient_checkpointing_is_a_switch_or_left_open) {
+    const auto value_of = [](const std::string& line) {
+        const auto loaded = parse_config({.yaml = std::string(minimal) + line});
+        EXPECT_TRUE(loaded.ok()) << line;
+        return loaded.ok() ? loaded->config.gradient_checkpointing : std::nullopt;
+    };
+    EXPECT_EQ(value_of(""), std::nullopt);
+    EXPECT_EQ(value_of("gradient_checkpointing: auto\n"), std::nullopt);
+    EXPECT_EQ(value_of("gradient_checkpointing: true\n"), true);
+    EXPECT_EQ(value_of("gradient_checkpointing: False\n"), false);
+    EXPECT_EQ(value_of("activation_checkpointing: no\n"), false);
+    EXPECT_THAT(refusal(std::string(minimal) + "gradient_checkpointing: unsloth\n"),
+                HasSubstr("gradient_checkpointing: must be true, false or auto, but is 'unsloth'"));
 }
 
 // The folder of the test, empty, and the working directory while it lives.

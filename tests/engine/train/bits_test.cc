@@ -61,6 +61,25 @@ TinyPlan varied(const TinyPlan& base, std::string name, auto change) {
     return plan;
 }
 
+// Blocks that keep what their backward needs, none, some or all of them, on each tier.
+std::vector<TinyPlan> keeping_plans() {
+    std::vector<TinyPlan> plans;
+    for (const char* kept : {"g", "r", "n", "-g", "r-", "gn"}) {
+        const std::string name = std::string(", kept ") + kept;
+        for (const TinyPlan& base : {resident, in_ram, on_nvme}) {
+            plans.push_back(
+                varied(base, base.name + name, [&](TinyPlan& plan) { plan.kept = kept; }));
+        }
+        plans.push_back(varied(in_ram, "group 2, one slot a ring" + name, [&](TinyPlan& plan) {
+            plan.kept = kept;
+            plan.group = 2;
+            plan.ring_slots = 1;
+            plan.is_serial = plan.kept == "gn";
+        }));
+    }
+    return plans;
+}
+
 // One row for each thing that could go wrong alone.
 std::vector<TinyPlan> hand_made_plans() {
     std::vector<TinyPlan> plans = {resident, in_ram, on_nvme};
@@ -134,8 +153,18 @@ TEST(Bits, nvme_4_EveryPlacementGivesTheReferencesBits) {
     }
 }
 
-std::string random_letters(std::mt19937& random) {
-    constexpr std::string_view tiers = "grn";
+TEST(Bits, WhatIsKeptIsWhatWouldBeComputedAgain) {
+    for (const JobKind& kind : job_kinds()) {
+        const TinyJob job = make_job(kind, 3);
+        const RunBits expected = reference_bits(job);
+        for (const TinyPlan& plan : keeping_plans()) {
+            EXPECT_EQ(difference(engine_bits(job, plan), expected), "")
+                << plan << (kind.tied ? " tied " : " untied ") << name_of(kind.dtype);
+        }
+    }
+}
+
+std::string random_letters(std::mt19937& random, std::string_view tiers = "grn") {
     std::string letters;
     const size_t count = 1 + random() % 3;
     while (letters.size() < count) letters += tiers[random() % tiers.size()];
@@ -152,6 +181,7 @@ TinyPlan random_plan(uint32_t seed) {
     for (std::string* letters : {&plan.hi, &plan.opt, &plan.stash, &plan.acc, &plan.act}) {
         *letters = random_letters(random);
     }
+    plan.kept = random_letters(random, "grn-");
     plan.group = counts[random() % counts.size()];
     plan.window = counts[random() % counts.size()];
     plan.part_blocks = part_blocks[random() % part_blocks.size()];
@@ -251,6 +281,7 @@ TEST(Bits, math_9_LateTransfersChangeNothing) {
         plan.late_seed = seed;
         plan.commit = seed % 3 == 0 ? TinyCommit::never : TinyCommit::every_step;
         if (seed % 5 == 0) plan.opt = "rng";
+        if (seed % 4 == 1) plan.kept = "n";
         ASSERT_EQ(difference(engine_bits(job, plan), expected), "") << plan << " seed " << seed;
     }
 }

@@ -7,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <regex>
+#include <set>
 
 #include "engine/torch/workspace.h"
 #include "engine/train/identity.h"
@@ -44,11 +46,13 @@ LlamaConfig middling_model() {
 }
 
 Job job_of(const LlamaConfig& config) {
+    const LlamaCompute compute(config, offload::Dtype::bf16);
     return {.config = config,
             .micro_batch_count_max = 4,
             .row_count_max = 2,
             .column_count_max = 64,
-            .workspace_bytes = LlamaCompute(config, offload::Dtype::bf16).workspace_bytes(2, 64)};
+            .workspace_bytes = compute.workspace_bytes(2, 64),
+            .kept_bytes = compute.kept_bytes(2, 64)};
 }
 
 RunConfig config_of(uint64_t gpu_bytes, uint64_t ram_bytes, uint64_t nvme_bytes) {
@@ -130,6 +134,7 @@ TEST_F(Budgets, ThePlacementFitsToThePage) {
                                .accumulator_tier = Tier::nvme,
                                .update_threads = {},
                                .compute_threads = {}};
+    config.gradient_checkpointing = true;
     config.offload.gpu_budget_bytes = 4000 * mib;
     config.offload.ram_budget_bytes = 4000 * mib;
     const auto roomy = place(job, config, plenty);
@@ -142,6 +147,110 @@ TEST_F(Budgets, ThePlacementFitsToThePage) {
     EXPECT_THAT(refused.error().text(), HasSubstr("gpu_budget="));
     EXPECT_THAT(refused.error().text(), HasSubstr("(too little)"));
     EXPECT_THAT(refused.error().text(), Not(HasSubstr("ram_budget=")));
+}
+
+std::vector<std::optional<Tier>> none_of(const Placement& placement) {
+    return std::vector<std::optional<Tier>>(layer_count(placement.workload), std::nullopt);
+}
+
+size_t keeping_count(const Placement& placement, std::optional<Tier> tier = std::nullopt) {
+    return static_cast<size_t>(std::ranges::count_if(
+        placement.plan.kept_homes,
+        [&](const std::optional<Tier>& home) { return home && (!tier || *home == *tier); }));
+}
+
+// The room that is left takes what blocks keep, the last block first, the gpu before ram; never
+// more than there is, never less than would fit, and nothing else moves for it.
+TEST_F(Budgets, WhatIsFreeIsKeptFor) {
+    const Job job = job_of(middling_model());
+    const uint64_t blocks = static_cast<uint64_t>(job.config.block_count);
+    RunConfig config = config_of(0, 100 * mib, 2000 * mib);
+    std::set<std::pair<size_t, size_t>> seen;
+    for (uint64_t gpu = 60 * mib; gpu < 180 * mib; gpu += 4 * mib) {
+        for (const uint64_t ram : {80 * mib, 90 * mib, 400 * mib}) {
+            config.offload.gpu_budget_bytes = gpu;
+            config.offload.ram_budget_bytes = ram;
+            config.gradient_checkpointing = std::nullopt;
+            const auto keeping = place(job, config, plenty);
+            config.gradient_checkpointing = true;
+            const auto again = place(job, config, plenty);
+            ASSERT_EQ(keeping.ok(), again.ok());
+            if (!keeping) continue;
+            expect_inside(*keeping);
+            EXPECT_EQ(keeping_count(*again), 0u);
+            EXPECT_EQ(keeping->plan.homes, again->plan.homes);
+            EXPECT_EQ(keeping->plan.act_homes, again->plan.act_homes);
+            EXPECT_EQ(keeping->plan.rings, again->plan.rings);
+            EXPECT_EQ(keeping->plan.group, again->plan.group);
+            const size_t on_gpu = keeping_count(*keeping, Tier::gpu);
+            const size_t count = keeping_count(*keeping);
+            seen.insert({on_gpu, count});
+            std::vector<std::optional<Tier>> expected = none_of(*keeping);
+            for (size_t i = 0; i < count; ++i) {
+                expected[expected.size() - 2 - i] = i < on_gpu ? Tier::gpu : Tier::ram;
+            }
+            if (count > 0) {
+                EXPECT_EQ(keeping->plan.kept_homes, expected);
+            }
+            const uint64_t block_bytes = job.kept_bytes * keeping->plan.group;
+            if (count < blocks) {
+                EXPECT_LT(gpu - keeping->needs.gpu_bytes, block_bytes + 2 * job.kept_bytes);
+            }
+            if (on_gpu < count && count < blocks) {
+                EXPECT_LT(ram - keeping->needs.ram_bytes, block_bytes);
+            }
+        }
+    }
+    EXPECT_GT(seen.size(), 8u);
+    EXPECT_TRUE(seen.contains({blocks, blocks}));
+}
+
+// Gpu and ram are one memory here: what is kept leaves the rest of the machine what it had.
+TEST_F(Budgets, WhatIsKeptStaysInsideTheMachine) {
+    const Job job = job_of(middling_model());
+    const RunConfig config = config_of(4000 * mib, 4000 * mib, 4000 * mib);
+    std::set<size_t> counts;
+    for (uint64_t available = 150 * mib; available < 400 * mib; available += 10 * mib) {
+        const auto placed = place(job, config, {.available_bytes = available});
+        if (!placed) continue;
+        EXPECT_LE(placed->needs.gpu_bytes + placed->needs.ram_bytes, available);
+        counts.insert(keeping_count(*placed));
+    }
+    EXPECT_GT(counts.size(), 2u);
+}
+
+// gradient_checkpointing=false: every block keeps, or the job is refused with what would make it
+// fit.
+TEST_F(Budgets, KeepingAllFitsOrIsRefused) {
+    const Job job = job_of(middling_model());
+    const auto blocks = static_cast<size_t>(job.config.block_count);
+    RunConfig config = config_of(4000 * mib, 4000 * mib, 4000 * mib);
+    config.gradient_checkpointing = false;
+    config.offload.advanced.micro_batches_per_pass = 1;
+    config.offload.advanced.part_bytes = 1 * mib;
+    config.offload.ram_budget_bytes = 20 * mib;
+    config.offload.gpu_budget_bytes = 30 * mib;
+    const auto refused = place(job, config, plenty);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(refused.error().text(), HasSubstr("gradient_checkpointing=auto"));
+    apply_proposal(refused.error().text(), "gpu_budget", config.offload.gpu_budget_bytes);
+    apply_proposal(refused.error().text(), "ram_budget", config.offload.ram_budget_bytes);
+    const auto placed = place(job, config, plenty);
+    ASSERT_TRUE(placed.ok()) << placed.error().text();
+    expect_inside(*placed);
+    EXPECT_EQ(keeping_count(*placed), blocks);
+    // What finds no room on the gpu goes to ram, if there is some.
+    config.offload.gpu_budget_bytes = 4000 * mib;
+    const uint64_t all_on_gpu = place(job, config, plenty).value().needs.gpu_bytes;
+    config.offload.gpu_budget_bytes = all_on_gpu - offload::page_bytes;
+    config.offload.ram_budget_bytes = 4000 * mib;
+    const auto on_both = place(job, config, plenty);
+    ASSERT_TRUE(on_both.ok()) << on_both.error().text();
+    expect_inside(*on_both);
+    EXPECT_EQ(keeping_count(*on_both), blocks);
+    EXPECT_GT(keeping_count(*on_both, Tier::ram), 0u);
+    EXPECT_LT(keeping_count(*on_both, Tier::ram), blocks);
 }
 
 // LOAD-5: budgets larger than what the machine has free do not help: refused with what is needed,
@@ -183,6 +292,7 @@ TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
     const LlamaConfig model = tiny_config(true);
     RunConfig config = config_of(4 * mib, 4 * mib, 64 * mib);
     const Placement placement = place(job_of(model), config, plenty).value();
+    EXPECT_EQ(keeping_count(placement), static_cast<size_t>(model.block_count));
     for (const auto& [gpu_lack, ram_lack] : {std::pair(0u, 0u), {1u, 0u}, {0u, 1u}}) {
         uint64_t places_bytes = 0;
         EngineOptions options;

@@ -79,10 +79,15 @@ offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
     for (uint32_t boundary = 0; boundary < plan.act_homes.size(); ++boundary) {
         plan.act_homes[boundary] = tier_at(tiny.act, boundary);
     }
+    plan.kept_homes.resize(layer_count(workload));
+    for (uint32_t layer = 1; layer < head_layer(workload); ++layer) {
+        const char letter = tiny.kept[(layer - 1) % tiny.kept.size()];
+        if (letter != '-') plan.kept_homes[layer] = tier_at({letter}, 0);
+    }
     plan.group = tiny.group;
     plan.window = std::min(tiny.window, layer_count(workload));
     const uint32_t slots = tiny.ring_slots;
-    plan.rings = {slots, slots, slots, slots, slots, slots, slots};
+    plan.rings = {slots, slots, slots, slots, slots, slots, slots, slots, slots};
     if (tiny.commit == TinyCommit::never) return plan;
     const bool is_real = tiny.store == TinyStore::uring || tiny.store == TinyStore::threads;
     plan.path_count = is_real ? static_cast<uint32_t>(tiny.path_count) : 1;
@@ -109,6 +114,8 @@ offload::Workload workload_of(const TinyJob& job, const TinyPlan& plan) {
             workload.workspace_bytes =
                 std::max(workload.workspace_bytes,
                          compute.workspace_bytes(batch.row_count, batch.column_count));
+            workload.kept_bytes = std::max(workload.kept_bytes,
+                                           compute.kept_bytes(batch.row_count, batch.column_count));
         }
     }
     workload.workspace_bytes = offload::align_up(workload.workspace_bytes, offload::page_bytes);
@@ -228,9 +235,10 @@ std::vector<StepBatch> tiny_steps(int64_t step_count, int64_t micro_batch_count,
 
 std::ostream& operator<<(std::ostream& out, const TinyPlan& plan) {
     return out << fmt::format(
-               "{} hi={} opt={} stash={} acc={} act={} group={} window={} part_blocks={} rings={} "
+               "{} hi={} opt={} stash={} acc={} act={} kept={} group={} window={} part_blocks={} "
+               "rings={} "
                "threads={} store={} paths={} commit={} {}",
-               plan.name, plan.hi, plan.opt, plan.stash, plan.acc, plan.act, plan.group,
+               plan.name, plan.hi, plan.opt, plan.stash, plan.acc, plan.act, plan.kept, plan.group,
                plan.window, plan.part_blocks, plan.ring_slots, plan.update_threads,
                static_cast<int>(plan.store), plan.path_count, static_cast<int>(plan.commit),
                plan.is_serial ? "serial" : "lanes");

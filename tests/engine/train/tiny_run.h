@@ -61,7 +61,7 @@ enum class TinyCommit { never, every_step, at_saves };
 
 // A placement, one letter per place: g, r, n. Part i takes letter i of `opt`, `stash`, `acc` and
 // (where no letter of it is g) `hi`, over and over; layer i takes letter i of `hi` and `acc` that
-// have a g; boundary i letter i of `act`.
+// have a g; boundary i letter i of `act`; block i letter i of `kept`, where - keeps nothing.
 struct TinyPlan {
     std::string name = {};
     std::string hi = "n";
@@ -69,6 +69,7 @@ struct TinyPlan {
     std::string stash = "n";
     std::string acc = "n";
     std::string act = "n";
+    std::string kept = "-";
     uint32_t group = 1;
     uint32_t window = 1;
     uint64_t part_blocks = 1'000'000;  // of 2048 elements; more than there are: one part per layer
