@@ -4,11 +4,12 @@
 usage: compare.py [MODEL_DIR] [--dtype bf16|fp32|both] [--steps N] [--rounds R] [--only NAME,...]
 
 The same job for all: MODEL_DIR (default models/smollm2-135m-instruct), 4 micro-batches of 512
-random tokens a step, AdamW, clipping at norm 1.0, activations recomputed. Each contestant is a
-process of its own. Rounds are interleaved, every other one backwards, so that a slow minute of the
-machine hits all. The first step of a process is not timed; the median of the others is shown.
-Peak RSS is what the kernel says of the process (ru_maxrss), the larger of the rounds, reading the
-model included. The loss of the first step must be nearly the same for all of one dtype.
+random tokens a step, AdamW, clipping at norm 1.0. The peers recompute activations, Headrace keeps
+those that its budgets have room for. Each contestant is a process of its own. Rounds are
+interleaved, every other one backwards, so that a slow minute of the machine hits all. The first
+step of a process is not timed; the median of the others is shown. Peak RSS is what the kernel says
+of the process (ru_maxrss), the larger of the rounds, reading the model included. The loss of the
+first step must be nearly the same for all of one dtype.
 
 Contestants: headrace-nvme, headrace-resident, pytorch-bf16, pytorch-master (fp32 weights and
 states, bf16 autocast), deepspeed-cpu, deepspeed-nvme, deepspeed-nvme-lean, and in fp32
@@ -210,9 +211,9 @@ def facts_text(facts):
     lines = [
         f"{facts['machine']}. Commit {facts['commit']}: `{facts['command']}`", "",
         f"{facts['model']}, {facts['micro_batches']} micro-batches of {facts['tokens']} tokens, "
-        f"AdamW, clipping 1.0, activations recomputed, {facts['threads']} threads, CPU only; "
-        f"medians of {facts['rounds']} interleaved rounds of {facts['steps'] - 1} steps after a "
-        f"first. {facts['dtype_reason']}", ""]
+        f"AdamW, clipping 1.0, activations recomputed by the peers, {facts['threads']} threads, "
+        f"CPU only; medians of {facts['rounds']} interleaved rounds of {facts['steps'] - 1} steps "
+        f"after a first. {facts['dtype_reason']}", ""]
     return "\n".join(lines)
 
 
