@@ -5,6 +5,7 @@
 #include "engine/torch/ops/matmul.h"
 #include "engine/torch/ops/residual.h"
 #include "engine/torch/ops/rms_norm.h"
+#include "engine/torch/ops/rows.h"
 #include "engine/torch/ops/swiglu.h"
 #include "offload/units.h"
 
@@ -57,6 +58,11 @@ at::Tensor make_scratch(const BlockWeights& weights, const BlockShape& shape) {
     return at::empty({elements}, at::TensorOptions().dtype(work_type(shape.storage)));
 }
 
+void assign(const at::Tensor& source, const at::Tensor& target) {
+    if (source.scalar_type() != target.scalar_type()) return convert(source, target);
+    at::Tensor(target).copy_(source);
+}
+
 void check_rows(const at::Tensor& x, const BlockShape& shape) {
     CHECK_EQ(x.dim(), 2);
     CHECK_EQ(x.size(0), shape.token_count());
@@ -99,7 +105,7 @@ void Block::keep(const at::Tensor& x, const BlockKept& kept) const {
     check_rows(x, shape);
     const at::Tensor scratch = make_scratch(weights, shape);
     {
-        const Norm normed = rms_norm(x, weights.input_norm, epsilon);
+        const Norm normed = rms_norm(x, weights.input_norm, epsilon, kernels);
         multiply(normed.y, weights.query, kept.query, scratch);
         multiply(normed.y, weights.key, kept.key, scratch);
         multiply(normed.y, weights.value, kept.value, scratch);
@@ -114,7 +120,7 @@ void Block::keep(const at::Tensor& x, const BlockKept& kept) const {
         multiply(as_work(kept.attended), weights.output, half, scratch);
         add_residual(x, half, kept.middle);
     }
-    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon);
+    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon, kernels);
     multiply(normed.y, weights.gate, kept.gate, scratch);
     multiply(normed.y, weights.up, kept.up, scratch);
 }
@@ -123,20 +129,20 @@ void Block::finish(const BlockKept& kept, const at::Tensor& y) const {
     check_rows(y, shape);
     const at::Tensor scratch = make_scratch(weights, shape);
     const at::Tensor half = empty_work(y.size(0), y.size(1), shape.storage);
-    multiply(swiglu(kept.gate, kept.up), weights.down, half, scratch);
+    multiply(swiglu(kept.gate, kept.up, kernels), weights.down, half, scratch);
     add_residual(kept.middle, half, y);
 }
 
 void Block::mlp_backward(BlockKept& kept, const at::Tensor& d_hidden, const BlockSinks& sinks,
                          const at::Tensor& scratch) const {
     at::Tensor d_gate = empty_work(kept.gate.size(0), kept.gate.size(1), shape.storage);
-    at::Tensor d_up = swiglu(kept.gate, kept.up);  // the product, for now
+    at::Tensor d_up = swiglu(kept.gate, kept.up, kernels);  // the product, for now
     multiply_backward({.dy = d_hidden, .x = d_up, .weight = weights.down, .dx = d_gate}, sinks.down,
                       scratch);
-    swiglu_backward(kept.gate, kept.up, /*d_product=*/d_gate, d_up);
+    swiglu_backward(kept.gate, kept.up, /*d_product=*/d_gate, d_up, kernels);
     kept.gate.reset();
     kept.up.reset();
-    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon);
+    const Norm normed = rms_norm(kept.middle, weights.post_norm, epsilon, kernels);
     const at::Tensor d_normed = at::empty_like(normed.y);  // (tokens, hidden)
     multiply_backward({.dy = d_gate, .x = normed.y, .weight = weights.gate, .dx = d_normed},
                       sinks.gate, scratch);
@@ -153,7 +159,7 @@ void Block::mlp_backward(BlockKept& kept, const at::Tensor& d_hidden, const Bloc
                        .inverse_rms = normed.inverse_rms,
                        .weight = weights.post_norm,
                        .sum = d_hidden},
-                      sinks.post_norm);
+                      sinks.post_norm, kernels);
     kept.middle.reset();
 }
 
@@ -168,14 +174,14 @@ void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::T
                            .weight = weights.output,
                            .dx = d_attended},
                           sinks.output, scratch);
-        d_attended = d_attended.to(shape.storage);
+        d_attended = converted(d_attended, shape.storage);
         d = engine::attention_backward(d_attended, kept.query, kept.key, kept.value,
                                        {kept.attended, kept.log_sum}, shape.attention, kernels);
     }
     kept = {};
     rope_rotate_(d.dq, rope, Turn::back, kernels);
     rope_rotate_(d.dk, rope, Turn::back, kernels);
-    const Norm normed = rms_norm(x, weights.input_norm, epsilon);
+    const Norm normed = rms_norm(x, weights.input_norm, epsilon, kernels);
     const at::Tensor d_normed = at::empty_like(normed.y);  // (tokens, hidden)
     const auto project_back = [&](at::Tensor& dy, const at::Tensor& weight, InputGradient mode,
                                   const GradientSink& sink) {
@@ -192,7 +198,7 @@ void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::T
                        .inverse_rms = normed.inverse_rms,
                        .weight = weights.input_norm,
                        .sum = d_hidden},
-                      sinks.input_norm);
+                      sinks.input_norm, kernels);
 }
 
 void Block::backward(const at::Tensor& x, BlockKept kept, const at::Tensor& dy,
@@ -201,13 +207,12 @@ void Block::backward(const at::Tensor& x, BlockKept kept, const at::Tensor& dy,
     check_rows(dy, shape);
     check_rows(dx, shape);
     // d loss / d the hidden state that backward has come to.
-    const at::Tensor d_hidden = dy.to(work_type(shape.storage), /*non_blocking=*/false,
-                                      /*copy=*/true);  // (tokens, hidden), work
+    const at::Tensor d_hidden = empty_work(dy.size(0), dy.size(1), shape.storage);
+    assign(dy, d_hidden);
     const at::Tensor scratch = make_scratch(weights, shape);
     mlp_backward(kept, d_hidden, sinks, scratch);
     attention_backward(x, kept, d_hidden, sinks, scratch);
-    at::Tensor target = dx;
-    target.copy_(d_hidden);
+    assign(d_hidden, dx);
 }
 
 }  // namespace headrace::engine

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "engine/torch/llama.h"
+#include "kernels/host/row_operands.h"
 #include "offload/dtype.h"
 
 namespace headrace::engine {
@@ -33,12 +34,13 @@ class GradientSink {
     offload::Dtype dtype_;
 };
 
-// Hot loops: one pass over memory, no temporary.
-void add_gradient(std::span<const float> gradient, std::span<float> accumulator, Accumulate mode);
-void add_gradient(std::span<const uint16_t> bf16_gradient, std::span<float> accumulator,
+// Adds to, or stores into, the accumulator elements of `gradient`, which are fp32 and rounded to
+// `dtype` on the way, or of `dtype` already. One pass over memory, on torch's threads.
+struct Gradient {
+    const void* elements = nullptr;
+    kernels::Element element = kernels::Element::fp32;
+};
+void add_gradient(const Gradient& gradient, offload::Dtype dtype, std::span<float> accumulator,
                   Accumulate mode);
-// Rounds each element to bf16 on the way.
-void add_rounded_gradient(std::span<const float> gradient, std::span<float> accumulator,
-                          Accumulate mode);
 
 }  // namespace headrace::engine

@@ -9,6 +9,7 @@
 #include "engine/torch/llama.h"
 #include "engine/torch/ops/output.h"
 #include "engine/torch/workspace_bytes.h"
+#include "kernels/host/row_kernels.h"
 #include "offload/part.h"
 #include "offload/units.h"
 
@@ -75,7 +76,7 @@ struct LlamaCompute::State {
     LlamaConfig config;
     Dtype dtype = Dtype::fp32;
     at::ScalarType scalar_type = at::kFloat;
-    Kernels kernels = Kernels::reference;
+    Kernels kernels = Kernels::fused;
     std::vector<float> frequencies;
     LayerShape embedding;
     LayerShape block;
@@ -150,7 +151,8 @@ struct LlamaCompute::State {
         return {.norm = weight(head, io.weights, final_norm),
                 .projection = tied ? weight(embedding, io.embedding_weights, 0)
                                    : weight(head, io.weights, projection),
-                .epsilon = config.rms_norm_eps};
+                .epsilon = config.rms_norm_eps,
+                .kernels = kernels};
     }
 
     OutputSinks output_sinks(const Head& io) const {
@@ -167,6 +169,16 @@ namespace {
 
 LayerShape shape_of(const offload::Layout& layout, size_t layer) {
     return {layout.specs.at(layer), layout.layers.at(layer)};
+}
+
+at::ScalarType scalar_type_of(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::fp32: return at::kFloat;
+        case Dtype::bf16: return at::kBFloat16;
+        case Dtype::fp16: return at::kHalf;
+    }
+    CHECK(false);
+    return at::kFloat;
 }
 
 void check_batch(const MicroBatch& batch) {
@@ -234,16 +246,16 @@ void put_rows(const at::Tensor& rows, std::span<const int64_t> positions,
 
 }  // namespace
 
-LlamaCompute::LlamaCompute(const LlamaConfig& config, Dtype dtype)
+LlamaCompute::LlamaCompute(const LlamaConfig& config, Dtype dtype, Kernels kernels)
     : state_(std::make_unique<State>()) {
-    CHECK_TEXT(dtype == Dtype::fp32 || dtype == Dtype::bf16, "compute dtypes are fp32 and bf16");
     CHECK_GE(config.block_count, 1);
     const offload::Layout layout =
         offload::make_layout(layers_of(config), offload::block_elements).value();
     State& state = *state_;
     state.config = config;
     state.dtype = dtype;
-    state.scalar_type = dtype == Dtype::fp32 ? at::kFloat : at::kBFloat16;
+    state.scalar_type = scalar_type_of(dtype);
+    state.kernels = kernels;
     state.frequencies = inverse_frequencies(config.rope, config.head_dim);
     state.embedding = shape_of(layout, 0);
     state.block = shape_of(layout, 1);
@@ -294,13 +306,7 @@ void LlamaCompute::embed_backward(const MicroBatch& batch, const EmbedBackward& 
         CHECK_LT(token, state.config.vocabulary_size);
         const std::span<float> row =
             io.accumulator.subspan(static_cast<uint64_t>(token) * hidden_size, hidden_size);
-        if (state.dtype == Dtype::bf16) {
-            add_gradient({reinterpret_cast<const uint16_t*>(source), hidden_size}, row,
-                         Accumulate::add);
-        } else {
-            add_gradient({reinterpret_cast<const float*>(source), hidden_size}, row,
-                         Accumulate::add);
-        }
+        add_gradient({source, kernels::element_of(state.dtype)}, state.dtype, row, Accumulate::add);
         source += row_bytes;
     }
 }
@@ -404,7 +410,8 @@ void LlamaCompute::logits(const MicroBatch& batch, const Head& io,
     }
     const at::NoGradGuard no_graph;
     const at::Tensor chunk = take_rows(state.hidden(io.hidden_in, batch), positions);
-    const at::Tensor result = logits_of(chunk, state.output_weights(io));  // (positions, words)
+    const at::Tensor result =
+        logits_of(chunk, state.output_weights(io)).to(at::kFloat);  // (positions, words)
     std::memcpy(logits_out.data(), result.const_data_ptr<float>(), logits_out.size_bytes());
 }
 

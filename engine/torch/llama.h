@@ -27,6 +27,7 @@
 #include <string>
 
 #include "engine/models/llama.h"
+#include "engine/torch/ops/kernels.h"
 #include "offload/dtype.h"
 
 namespace headrace::engine {
@@ -53,7 +54,8 @@ struct HeadResult {
 
 class LlamaCompute {
   public:
-    LlamaCompute(const LlamaConfig& config, offload::Dtype dtype);
+    // `kernels` changes bits: it is in the numerics record.
+    LlamaCompute(const LlamaConfig& config, offload::Dtype dtype, Kernels kernels = Kernels::fused);
     ~LlamaCompute();
     LlamaCompute(LlamaCompute&&) noexcept;
     LlamaCompute& operator=(LlamaCompute&&) noexcept;

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <limits>
 
+#include "offload/fp16.h"
+
 namespace headrace::engine::tests {
 
 using offload::Dtype;
@@ -22,11 +24,12 @@ FlatModel make_flat_model(const LlamaConfig& config, Dtype dtype, const WeightSo
             CHECK_EQ(values.size(), extent.element_count);
             std::byte* target = run.data() + offload::bytes_of(dtype, extent.first_element);
             for (const float value : values) {
-                const uint16_t rounded = offload::float_to_bf16(value);
+                const uint16_t rounded = dtype == Dtype::fp16 ? offload::float_to_fp16(value)
+                                                              : offload::float_to_bf16(value);
                 const uint64_t width = offload::element_bytes(dtype);
                 std::memcpy(target,
-                            dtype == Dtype::bf16 ? static_cast<const void*>(&rounded)
-                                                 : static_cast<const void*>(&value),
+                            dtype == Dtype::fp32 ? static_cast<const void*>(&value)
+                                                 : static_cast<const void*>(&rounded),
                             width);
                 target += width;
             }
@@ -65,7 +68,7 @@ std::vector<std::byte> forward_hidden(const LlamaCompute& compute, const FlatMod
 }
 
 FlatGradients accumulate_gradients(const LlamaCompute& compute, const FlatModel& model,
-                                   const std::vector<MicroBatch>& batches) {
+                                   const std::vector<MicroBatch>& batches, double scale) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     FlatGradients result;
     for (const offload::LayerLayout& layer : model.layout.layers) {
@@ -92,7 +95,7 @@ FlatGradients accumulate_gradients(const LlamaCompute& compute, const FlatModel&
              .embedding_accumulator = result.tied_use,
              .accumulator = result.accumulators.back(),
              .accumulate = mode,
-             .loss_scale = static_cast<float>(1.0 / static_cast<double>(trained_token_count))});
+             .loss_scale = static_cast<float>(scale / static_cast<double>(trained_token_count))});
         for (size_t layer = model.layer_count() - 2; layer >= 1; --layer) {
             compute.block_backward(batch, {.weights = model.weights[layer],
                                            .hidden_in = hidden[layer - 1],

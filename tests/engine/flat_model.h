@@ -37,9 +37,10 @@ struct FlatGradients {
 };
 
 // Forward and backward of every micro-batch, ascending. Accumulators begin as NaN: the first
-// micro-batch must store all of them. loss_scale is 1 / trained tokens of all micro-batches.
+// micro-batch must store all of them. loss_scale is scale / trained tokens of all
+// micro-batches.
 FlatGradients accumulate_gradients(const LlamaCompute& compute, const FlatModel& model,
-                                   const std::vector<MicroBatch>& batches);
+                                   const std::vector<MicroBatch>& batches, double scale = 1);
 
 // The hidden states that enter the head.
 std::vector<std::byte> forward_hidden(const LlamaCompute& compute, const FlatModel& model,

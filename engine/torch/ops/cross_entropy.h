@@ -6,11 +6,19 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/torch/ops/kernels.h"
+
 namespace headrace::engine {
 
-// logits: (rows, vocabulary) fp32, contiguous. Replaced by d (sum of scales[r] * loss[r]) /
-// d logits. losses[r] = -log p(targets[r]), which must be a token.
-void cross_entropy(const at::Tensor& logits, std::span<const int32_t> targets,
-                   std::span<const float> scales, std::span<double> losses);
+// What each row must predict and how much it counts.
+struct OutputTargets {
+    std::span<const int32_t> tokens;
+    std::span<const float> scales;  // d loss / d (-log p)
+    std::span<double> losses;       // out: -log p
+};
+
+// logits: (rows, vocabulary), contiguous, any float dtype; replaced by d (sum of scales[r] *
+// losses[r]) / d logits, computed in fp32 and rounded once.
+void cross_entropy(const at::Tensor& logits, const OutputTargets& targets, Kernels kernels);
 
 }  // namespace headrace::engine

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/torch/ops/rows.h"
+
 namespace headrace::engine {
 
 namespace {
@@ -38,7 +40,7 @@ at::ScalarType work_type(at::ScalarType storage) {
 }
 
 at::Tensor as_work(const at::Tensor& x) {
-    return x.to(work_type(x.scalar_type()));
+    return converted(x, work_type(x.scalar_type()));
 }
 
 int64_t matmul_tile_rows(int64_t output_count) {
@@ -73,13 +75,13 @@ void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y
     for (int64_t row = 0; row < output_count; row += tile_rows) {
         const int64_t row_count = std::min(tile_rows, output_count - row);
         at::Tensor tile = piece(scratch, 0, row_count, weight.size(1));  // (tile, inputs)
-        tile.copy_(weight.narrow(0, row, row_count));
+        convert(weight.narrow(0, row, row_count), tile);
         at::Tensor columns = target.narrow(1, row, row_count);  // (tokens, tile)
         if (y.scalar_type() == at::kFloat) {
             at::mm_out(columns, x, tile.t());
         } else {
             at::Tensor wide = piece(scratch, tile.numel(), x.size(0), row_count);
-            columns.copy_(at::mm_out(wide, x, tile.t()));
+            convert(at::mm_out(wide, x, tile.t()), columns);
         }
     }
 }
@@ -104,7 +106,10 @@ void multiply_backward(const ProductBackward& product, const GradientSink& sink,
         const at::Tensor dy_tile = dy.narrow(1, row, row_count);  // (tokens, tile)
         at::Tensor tile = piece(scratch, 0, row_count, input_count);
         at::Tensor weight_tile = weight.narrow(0, row, row_count);  // (tile, inputs)
-        if (weight.scalar_type() != x.scalar_type()) weight_tile = tile.copy_(weight_tile);
+        if (weight.scalar_type() != x.scalar_type()) {
+            convert(weight_tile, tile);
+            weight_tile = tile;
+        }
         if (add) {
             target.addmm_(dy_tile, weight_tile);
         } else {

@@ -1,7 +1,7 @@
 #include "engine/torch/ops/output.h"
 
-#include "engine/torch/ops/cross_entropy.h"
 #include "engine/torch/ops/rms_norm.h"
+#include "engine/torch/ops/rows.h"
 
 namespace headrace::engine {
 
@@ -25,22 +25,21 @@ at::Tensor project(const at::Tensor& normed, const at::Tensor& projection,
 
 at::Tensor logits_of(const at::Tensor& hidden, const OutputWeights& weights) {
     CHECK_EQ(hidden.dim(), 2);
-    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon);
+    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon, weights.kernels);
     const at::Tensor scratch = make_scratch(hidden.size(0), weights.projection);
-    return project(normed.y, weights.projection, scratch).to(at::kFloat);
+    return project(normed.y, weights.projection, scratch);
 }
 
 at::Tensor output_backward(const at::Tensor& hidden, const OutputWeights& weights,
                            const OutputTargets& targets, const OutputSinks& sinks) {
     CHECK_EQ(hidden.dim(), 2);
     CHECK_EQ(hidden.size(0), static_cast<int64_t>(targets.tokens.size()));
-    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon);
+    const Norm normed = rms_norm(hidden, weights.norm, weights.epsilon, weights.kernels);
     const at::Tensor d_normed = at::empty_like(normed.y);  // (rows, hidden)
     {
         const at::Tensor scratch = make_scratch(hidden.size(0), weights.projection);
-        at::Tensor logits = project(normed.y, weights.projection, scratch).to(at::kFloat);
-        cross_entropy(logits, targets.tokens, targets.scales, targets.losses);
-        logits = logits.to(normed.y.scalar_type());  // now their gradient
+        const at::Tensor logits = project(normed.y, weights.projection, scratch);
+        cross_entropy(logits, targets, weights.kernels);  // now their gradient
         multiply_backward(
             {.dy = logits, .x = normed.y, .weight = weights.projection, .dx = d_normed},
             sinks.projection, scratch);
@@ -51,14 +50,14 @@ at::Tensor output_backward(const at::Tensor& hidden, const OutputWeights& weight
                        .inverse_rms = normed.inverse_rms,
                        .weight = weights.norm,
                        .sum = d_hidden},
-                      sinks.norm);
-    return d_hidden.to(hidden.scalar_type());
+                      sinks.norm, weights.kernels);
+    return converted(d_hidden, hidden.scalar_type());
 }
 
 void output_loss(const at::Tensor& hidden, const OutputWeights& weights,
                  const OutputTargets& targets) {
     CHECK_EQ(hidden.size(0), static_cast<int64_t>(targets.tokens.size()));
-    cross_entropy(logits_of(hidden, weights), targets.tokens, targets.scales, targets.losses);
+    cross_entropy(logits_of(hidden, weights), targets, weights.kernels);
 }
 
 }  // namespace headrace::engine

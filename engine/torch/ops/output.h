@@ -4,10 +4,8 @@
 
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
-#include <cstdint>
-#include <span>
-
 #include "engine/torch/gradient.h"
+#include "engine/torch/ops/cross_entropy.h"
 #include "engine/torch/ops/matmul.h"
 
 namespace headrace::engine {
@@ -16,6 +14,7 @@ struct OutputWeights {
     at::Tensor norm;        // (hidden)
     at::Tensor projection;  // (vocabulary, hidden)
     double epsilon = 0;
+    Kernels kernels = Kernels::fused;
 };
 
 struct OutputSinks {
@@ -23,14 +22,7 @@ struct OutputSinks {
     GradientSink projection;
 };
 
-// What each token of a chunk must predict and how much it counts.
-struct OutputTargets {
-    std::span<const int32_t> tokens;
-    std::span<const float> scales;  // d loss / d (-log p)
-    std::span<double> losses;       // out: -log p
-};
-
-// hidden: (rows, hidden) in storage -> (rows, vocabulary) in fp32.
+// hidden: (rows, hidden) in storage -> (rows, vocabulary) in work.
 at::Tensor logits_of(const at::Tensor& hidden, const OutputWeights& weights);
 
 // Fills targets.losses; returns d loss / d hidden and delivers the weights' gradients.

@@ -5,6 +5,7 @@
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
 #include "engine/torch/gradient.h"
+#include "engine/torch/ops/kernels.h"
 
 namespace headrace::engine {
 
@@ -13,10 +14,10 @@ struct Norm {
     at::Tensor inverse_rms;  // (tokens, 1), fp32
 };
 // x: (tokens, hidden), weight: (hidden), both in storage.
-Norm rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+Norm rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, Kernels kernels);
 
 // Adds d loss / d x to `sum`, for dy = d loss / d y, both (tokens, hidden) in work; the weight's
-// gradient goes to `sink`.
+// gradient, summed up in blocks of norm_block_rows (ops/rows.h), goes to `sink`.
 struct NormBackward {
     const at::Tensor& dy;
     const at::Tensor& x;
@@ -24,6 +25,6 @@ struct NormBackward {
     const at::Tensor& weight;
     const at::Tensor& sum;
 };
-void rms_norm_backward(const NormBackward& norm, const GradientSink& sink);
+void rms_norm_backward(const NormBackward& norm, const GradientSink& sink, Kernels kernels);
 
 }  // namespace headrace::engine

@@ -123,6 +123,52 @@ TEST_P(Llama, Bf16IsAsCloseAsItsRounding) {
     }
 }
 
+// The loss is scaled, as fp16 training does: gradients of the unscaled one would vanish.
+TEST_P(Llama, Fp16IsAsCloseAsItsRounding) {
+    const Golden golden(GetParam());
+    const LlamaCompute compute(golden.config(), Dtype::fp16);
+    const FlatModel model = make_flat_model(golden.config(), Dtype::fp16, golden_weight);
+    constexpr float scale = 1024.0f;
+    const FlatGradients gradients =
+        accumulate_gradients(compute, model, all_batches(golden), scale);
+    const double loss = gradients.loss_sum / static_cast<double>(gradients.trained_token_count);
+    const double expected_loss = golden.values<double>("loss").at(0);
+    EXPECT_NEAR(loss, expected_loss, 2e-3 * expected_loss);
+    EXPECT_NE(loss, expected_loss);
+    for (size_t layer = 0; layer < model.layer_count(); ++layer) {
+        const auto& tensors = model.layout.specs[layer].tensors;
+        for (size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+            std::vector<float> values = gradient_of(model, gradients, layer, tensor);
+            for (float& value : values) value /= scale;
+            EXPECT_LE(
+                relative_distance(values, golden.values<float>("grad." + tensors[tensor].name)),
+                6e-3)
+                << tensors[tensor].name;
+        }
+    }
+}
+
+// The fused kernels and the ones made of ATen calls differ by rounding only.
+TEST_P(Llama, ReferenceKernelsAgree) {
+    const Golden golden(GetParam());
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        const FlatModel model = make_flat_model(golden.config(), dtype, golden_weight);
+        const FlatGradients fused =
+            accumulate_gradients(LlamaCompute(golden.config(), dtype), model, all_batches(golden));
+        const FlatGradients reference = accumulate_gradients(
+            LlamaCompute(golden.config(), dtype, Kernels::reference), model, all_batches(golden));
+        EXPECT_NEAR(fused.loss_sum, reference.loss_sum, 1e-3 * reference.loss_sum);
+        for (size_t layer = 0; layer < model.layer_count(); ++layer) {
+            for (size_t t = 0; t < model.layout.specs[layer].tensors.size(); ++t) {
+                EXPECT_LE(relative_distance(gradient_of(model, fused, layer, t),
+                                            gradient_of(model, reference, layer, t)),
+                          dtype == Dtype::fp32 ? 1e-5 : 2e-2)
+                    << model.layout.specs[layer].tensors[t].name;
+            }
+        }
+    }
+}
+
 // Gradients come in the compute dtype: one micro-batch in bf16 leaves bf16 values only.
 TEST_P(Llama, GradientsAreRoundedToTheComputeDtype) {
     const Golden golden(GetParam());
