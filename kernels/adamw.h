@@ -5,9 +5,10 @@
 // live. tests/kernels/host/adamw_test.cc holds the two equal, tests/kernels/cuda/adamw_test.cc the
 // card and the host twin.
 //
-// Formats: fp32 moments, with a bf16 weight whose fp32 master is split into hi and lo, or with an
-// fp32 weight; gradients in bf16 or fp32. An element of zeros stays zero. Every NaN that is
-// stored is 0x7FC00000.
+// Formats: moments in fp32, or in bf16 rounded at random as cpu_adam/rounding.h says; with a bf16
+// weight whose fp32 master is split into hi and lo, or with an fp32 weight; gradients in bf16 or
+// fp32. (Not yet: int8 moments, fp16 weights and gradients.) An element of zeros stays zero. Every
+// NaN that is stored is 0x7FC00000.
 //
 // Plain structs only: this header is compiled by nvcc too, and crosses the border of the module.
 #pragma once
@@ -29,9 +30,15 @@ struct UpdateFactors {
 };
 static_assert(sizeof(UpdateFactors) == 8 * sizeof(float));
 
-// The elements of one call, in the memory of the device that updates them. Exactly one of {hi and
-// lo, weight} and one of {gradient_bf16, gradient_fp32} are set. Aligned to 16 bytes, as every
-// block of a part is in every slot.
+// Where the random bits of a step in a layer come from: the fields of cpu_adam's RoundingBits.
+struct RoundingBits {
+    uint32_t first = 0;
+    uint32_t second = 0;
+};
+
+// The elements of one call, in the memory of the device that updates them. Set are exactly one of
+// each: {hi and lo, weight}, {m and v, m_bf16 and v_bf16} and {gradient_bf16, gradient_fp32}.
+// Aligned to 16 bytes, as every block of a part is in every slot.
 struct UpdateOperands {
     uint64_t element_count = 0;
     uint16_t* hi = nullptr;   // bf16 weight, the upper half of the master
@@ -41,8 +48,12 @@ struct UpdateOperands {
     float* v = nullptr;       // running mean of g * g
     const uint16_t* gradient_bf16 = nullptr;
     const float* gradient_fp32 = nullptr;
+    uint16_t* m_bf16 = nullptr;
+    uint16_t* v_bf16 = nullptr;
+    uint64_t first_element = 0;  // in the layer's flat run: numbers the random bits
+    RoundingBits rounding{};
 };
-static_assert(sizeof(UpdateOperands) == 8 * sizeof(uint64_t));
+static_assert(sizeof(UpdateOperands) == 12 * sizeof(uint64_t));
 
 // The first broken rule of the comment above, or null.
 const char* find_fault(const UpdateOperands& operands);

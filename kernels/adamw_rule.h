@@ -95,6 +95,20 @@ HEADRACE_ANYWHERE inline void split(float value, uint16_t& hi, uint16_t& lo) {
     lo = static_cast<uint16_t>(bits & 0xFFFFu);
 }
 
+// The 32 random bits of an element: m takes the lower half, v the upper.
+HEADRACE_ANYWHERE inline uint32_t random_bits(const RoundingBits& bits, uint64_t element) {
+    uint32_t x = static_cast<uint32_t>(element) + bits.first;
+    x = (x ^ x >> 16) * 0x7FEB352Du;
+    x = ((x ^ x >> 15) + bits.second) * 0x846CA68Bu;
+    return x ^ x >> 16;
+}
+
+// Rounded up with the probability that is the part cut off. random_16 < 2^16.
+HEADRACE_ANYWHERE inline uint16_t to_bf16(float value, uint32_t random_16) {
+    if (value != value) return 0x7FC0;
+    return static_cast<uint16_t>((as_bits(value) + random_16) >> 16);
+}
+
 // The new weight; m and v in place.
 HEADRACE_ANYWHERE inline float update(const UpdateFactors& factors, float w, float gradient,
                                       float& m, float& v) {
@@ -107,6 +121,31 @@ HEADRACE_ANYWHERE inline float update(const UpdateFactors& factors, float w, flo
     const float d = fma(root(v), factors.root_scale, factors.epsilon);
     const float u = multiply(factors.step_size, divide(m, d));
     return one_nan(subtract(w, fma(factors.decay, w, u)));
+}
+
+// Element i of the operands, of any format.
+HEADRACE_ANYWHERE inline void update_element(const UpdateFactors& factors, const UpdateOperands& o,
+                                             uint64_t i) {
+    const float gradient =
+        o.gradient_fp32 != nullptr ? o.gradient_fp32[i] : bf16_value(o.gradient_bf16[i]);
+    const bool is_narrow = o.m_bf16 != nullptr;
+    float m = is_narrow ? bf16_value(o.m_bf16[i]) : o.m[i];
+    float v = is_narrow ? bf16_value(o.v_bf16[i]) : o.v[i];
+    const float w = o.weight != nullptr ? o.weight[i] : join(o.hi[i], o.lo[i]);
+    const float updated = update(factors, w, gradient, m, v);
+    if (o.weight != nullptr) {
+        o.weight[i] = updated;
+    } else {
+        split(updated, o.hi[i], o.lo[i]);
+    }
+    if (is_narrow) {
+        const uint32_t random = random_bits(o.rounding, o.first_element + i);
+        o.m_bf16[i] = to_bf16(m, random & 0xFFFFu);
+        o.v_bf16[i] = to_bf16(v, random >> 16);
+    } else {
+        o.m[i] = m;
+        o.v[i] = v;
+    }
 }
 
 }  // namespace

@@ -3,13 +3,14 @@
 //
 //   thread t of the grid takes the quads t, t + threads, ...   quad: 4 neighbouring elements
 //   hi, lo, bf16 gradient                                      8-byte loads and stores
-//   m, v, fp32 weight, fp32 gradient                           16-byte loads and stores
+//   bf16 m, v                                                  8-byte loads and stores
+//   fp32 m, v, weight, gradient                                16-byte loads and stores
 //   a tail of fewer than 4 elements                            one element each, by the first
 //   threads
 //
-// A warp's loads of one array are 256 or 512 neighbouring bytes; per parameter 24 bytes and the
-// gradient are moved, and about 20 operations done, so memory is the limit by far. An element's
-// result depends on it alone: neither the grid nor the tail can change a bit.
+// A warp's loads of one array are 256 or 512 neighbouring bytes; per parameter up to 24 bytes
+// and the gradient are moved, and some tens of operations done, so memory is the limit by far. An
+// element's result depends on it alone: neither the grid nor the tail can change a bit.
 #include <cuda_runtime_api.h>
 
 #include "kernels/adamw_rule.h"
@@ -31,79 +32,98 @@ struct alignas(8) Quad16 {
     uint16_t at[quad];
 };
 
-template <bool split_weight, bool bf16_gradient>
+__device__ void load_quad(float* target, const float* source) {
+    const Quad32 wide = *reinterpret_cast<const Quad32*>(source);
+    for (uint64_t i = 0; i < quad; ++i) target[i] = wide.at[i];
+}
+
+__device__ void load_quad(float* target, const uint16_t* source) {
+    const Quad16 narrow = *reinterpret_cast<const Quad16*>(source);
+    for (uint64_t i = 0; i < quad; ++i) target[i] = adamw_rule::bf16_value(narrow.at[i]);
+}
+
+__device__ void store_quad(float* target, const float* source) {
+    Quad32 wide;
+    for (uint64_t i = 0; i < quad; ++i) wide.at[i] = source[i];
+    *reinterpret_cast<Quad32*>(target) = wide;
+}
+
+// m and v of four elements, rounded at random.
+__device__ void store_narrow(const UpdateOperands& o, uint64_t first, const float* m,
+                             const float* v) {
+    Quad16 m_narrow, v_narrow;
+    for (uint64_t i = 0; i < quad; ++i) {
+        const uint32_t random = adamw_rule::random_bits(o.rounding, o.first_element + first + i);
+        m_narrow.at[i] = adamw_rule::to_bf16(m[i], random & 0xFFFFu);
+        v_narrow.at[i] = adamw_rule::to_bf16(v[i], random >> 16);
+    }
+    *reinterpret_cast<Quad16*>(o.m_bf16 + first) = m_narrow;
+    *reinterpret_cast<Quad16*>(o.v_bf16 + first) = v_narrow;
+}
+
+template <bool split_weight, bool bf16_gradient, bool bf16_moments>
 __device__ void update_quad(const UpdateFactors& factors, const UpdateOperands& o, uint64_t first) {
-    float gradient[quad];
-    if constexpr (bf16_gradient) {
-        const Quad16 narrow = *reinterpret_cast<const Quad16*>(o.gradient_bf16 + first);
-        for (uint64_t i = 0; i < quad; ++i) gradient[i] = adamw_rule::bf16_value(narrow.at[i]);
-    } else {
-        const Quad32 wide = *reinterpret_cast<const Quad32*>(o.gradient_fp32 + first);
-        for (uint64_t i = 0; i < quad; ++i) gradient[i] = wide.at[i];
-    }
-    auto* m_at = reinterpret_cast<Quad32*>(o.m + first);
-    auto* v_at = reinterpret_cast<Quad32*>(o.v + first);
-    Quad32 m = *m_at;
-    Quad32 v = *v_at;
+    float gradient[quad], m[quad], v[quad], w[quad];
+    bf16_gradient ? load_quad(gradient, o.gradient_bf16 + first)
+                  : load_quad(gradient, o.gradient_fp32 + first);
+    bf16_moments ? load_quad(m, o.m_bf16 + first) : load_quad(m, o.m + first);
+    bf16_moments ? load_quad(v, o.v_bf16 + first) : load_quad(v, o.v + first);
     if constexpr (split_weight) {
-        auto* hi_at = reinterpret_cast<Quad16*>(o.hi + first);
-        auto* lo_at = reinterpret_cast<Quad16*>(o.lo + first);
-        Quad16 hi = *hi_at;
-        Quad16 lo = *lo_at;
-        for (uint64_t i = 0; i < quad; ++i) {
-            const float w = adamw_rule::join(hi.at[i], lo.at[i]);
-            const float updated = adamw_rule::update(factors, w, gradient[i], m.at[i], v.at[i]);
-            adamw_rule::split(updated, hi.at[i], lo.at[i]);
-        }
-        *hi_at = hi;
-        *lo_at = lo;
+        const Quad16 hi = *reinterpret_cast<const Quad16*>(o.hi + first);
+        const Quad16 lo = *reinterpret_cast<const Quad16*>(o.lo + first);
+        for (uint64_t i = 0; i < quad; ++i) w[i] = adamw_rule::join(hi.at[i], lo.at[i]);
     } else {
-        auto* weight_at = reinterpret_cast<Quad32*>(o.weight + first);
-        Quad32 w = *weight_at;
-        for (uint64_t i = 0; i < quad; ++i) {
-            w.at[i] = adamw_rule::update(factors, w.at[i], gradient[i], m.at[i], v.at[i]);
-        }
-        *weight_at = w;
+        load_quad(w, o.weight + first);
     }
-    *m_at = m;
-    *v_at = v;
-}
-
-template <bool split_weight, bool bf16_gradient>
-__device__ void update_one(const UpdateFactors& factors, const UpdateOperands& o, uint64_t i) {
-    const float gradient =
-        bf16_gradient ? adamw_rule::bf16_value(o.gradient_bf16[i]) : o.gradient_fp32[i];
+    for (uint64_t i = 0; i < quad; ++i) {
+        w[i] = adamw_rule::update(factors, w[i], gradient[i], m[i], v[i]);
+    }
     if constexpr (split_weight) {
-        const float w = adamw_rule::join(o.hi[i], o.lo[i]);
-        adamw_rule::split(adamw_rule::update(factors, w, gradient, o.m[i], o.v[i]), o.hi[i],
-                          o.lo[i]);
+        Quad16 hi, lo;
+        for (uint64_t i = 0; i < quad; ++i) adamw_rule::split(w[i], hi.at[i], lo.at[i]);
+        *reinterpret_cast<Quad16*>(o.hi + first) = hi;
+        *reinterpret_cast<Quad16*>(o.lo + first) = lo;
     } else {
-        o.weight[i] = adamw_rule::update(factors, o.weight[i], gradient, o.m[i], o.v[i]);
+        store_quad(o.weight + first, w);
+    }
+    if constexpr (bf16_moments) {
+        store_narrow(o, first, m, v);
+    } else {
+        store_quad(o.m + first, m);
+        store_quad(o.v + first, v);
     }
 }
 
-template <bool split_weight, bool bf16_gradient>
+template <bool split_weight, bool bf16_gradient, bool bf16_moments>
 __global__ void __launch_bounds__(threads_per_block)
     update_all(const UpdateFactors factors, const UpdateOperands operands) {
     const uint64_t thread = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
     const uint64_t thread_count = uint64_t{gridDim.x} * blockDim.x;
     const uint64_t quad_count = operands.element_count / quad;
     for (uint64_t i = thread; i < quad_count; i += thread_count) {
-        update_quad<split_weight, bf16_gradient>(factors, operands, i * quad);
+        update_quad<split_weight, bf16_gradient, bf16_moments>(factors, operands, i * quad);
     }
     const uint64_t tail = quad_count * quad + thread;
-    if (tail < operands.element_count) {
-        update_one<split_weight, bf16_gradient>(factors, operands, tail);
-    }
+    if (tail < operands.element_count) adamw_rule::update_element(factors, operands, tail);
 }
 
-template <bool split_weight, bool bf16_gradient>
+template <bool split_weight, bool bf16_gradient, bool bf16_moments>
 void launch(const UpdateFactors& factors, const UpdateOperands& operands, cudaStream_t stream) {
     const uint64_t quad_count = operands.element_count / quad + 1;  // the tail counts as one
     const uint64_t wanted = (quad_count + threads_per_block - 1) / threads_per_block;
     const auto block_count = static_cast<uint32_t>(wanted < blocks_max ? wanted : blocks_max);
-    update_all<split_weight, bf16_gradient>
+    update_all<split_weight, bf16_gradient, bf16_moments>
         <<<block_count, threads_per_block, 0, stream>>>(factors, operands);
+}
+
+template <bool split_weight, bool bf16_gradient>
+void launch_with_moments(const UpdateFactors& factors, const UpdateOperands& operands,
+                         cudaStream_t stream) {
+    if (operands.m_bf16 != nullptr) {
+        launch<split_weight, bf16_gradient, true>(factors, operands, stream);
+    } else {
+        launch<split_weight, bf16_gradient, false>(factors, operands, stream);
+    }
 }
 
 }  // namespace
@@ -114,10 +134,10 @@ extern "C" __attribute__((visibility("default"))) int headrace_cuda_update(
     auto* on = static_cast<cudaStream_t>(stream);
     const bool is_split = operands->hi != nullptr;
     const bool is_narrow = operands->gradient_bf16 != nullptr;
-    if (is_split && is_narrow) launch<true, true>(*factors, *operands, on);
-    if (is_split && !is_narrow) launch<true, false>(*factors, *operands, on);
-    if (!is_split && is_narrow) launch<false, true>(*factors, *operands, on);
-    if (!is_split && !is_narrow) launch<false, false>(*factors, *operands, on);
+    if (is_split && is_narrow) launch_with_moments<true, true>(*factors, *operands, on);
+    if (is_split && !is_narrow) launch_with_moments<true, false>(*factors, *operands, on);
+    if (!is_split && is_narrow) launch_with_moments<false, true>(*factors, *operands, on);
+    if (!is_split && !is_narrow) launch_with_moments<false, false>(*factors, *operands, on);
     return cudaGetLastError();
 }
 

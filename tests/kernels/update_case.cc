@@ -28,6 +28,11 @@ bool same_bits(const std::vector<float>& left, const std::vector<float>& right) 
     return true;
 }
 
+// To bf16, not rounded: no finite value becomes infinite.
+uint16_t cut(float value) {
+    return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+}
+
 template <typename T>
 T* data_or_null(std::vector<T>& values) {
     return values.empty() ? nullptr : values.data();
@@ -36,20 +41,37 @@ T* data_or_null(std::vector<T>& values) {
 }  // namespace
 
 UpdateOperands UpdateCase::operands() {
-    return {.element_count = m.size(),
+    return {.element_count = element_count(),
             .hi = data_or_null(hi),
             .lo = data_or_null(lo),
             .weight = data_or_null(weight),
             .m = data_or_null(m),
             .v = data_or_null(v),
             .gradient_bf16 = data_or_null(gradient_bf16),
-            .gradient_fp32 = data_or_null(gradient_fp32)};
+            .gradient_fp32 = data_or_null(gradient_fp32),
+            .m_bf16 = data_or_null(m_bf16),
+            .v_bf16 = data_or_null(v_bf16),
+            .first_element = case_first_element,
+            .rounding = case_rounding};
 }
 
 bool UpdateCase::operator==(const UpdateCase& other) const {
     return hi == other.hi && lo == other.lo && gradient_bf16 == other.gradient_bf16 &&
-           same_bits(weight, other.weight) && same_bits(m, other.m) && same_bits(v, other.v) &&
+           m_bf16 == other.m_bf16 && v_bf16 == other.v_bf16 && same_bits(weight, other.weight) &&
+           same_bits(m, other.m) && same_bits(v, other.v) &&
            same_bits(gradient_fp32, other.gradient_fp32);
+}
+
+std::vector<CaseShape> case_shapes() {
+    std::vector<CaseShape> shapes;
+    for (const CaseWeight weight : {CaseWeight::split, CaseWeight::fp32}) {
+        for (const CaseGradient gradient : {CaseGradient::bf16, CaseGradient::fp32}) {
+            for (const CaseMoments moments : {CaseMoments::fp32, CaseMoments::bf16}) {
+                shapes.push_back({.weight = weight, .gradient = gradient, .moments = moments});
+            }
+        }
+    }
+    return shapes;
 }
 
 UpdateCase make_case(const CaseShape& shape, uint32_t seed) {
@@ -66,12 +88,17 @@ UpdateCase make_case(const CaseShape& shape, uint32_t seed) {
         }
         if (shape.gradient == CaseGradient::fp32) made.gradient_fp32.push_back(gradient);
         if (shape.gradient == CaseGradient::bf16) {
-            // Cut, not rounded: no finite value becomes infinite.
-            made.gradient_bf16.push_back(
-                static_cast<uint16_t>(std::bit_cast<uint32_t>(gradient) >> 16));
+            made.gradient_bf16.push_back(cut(gradient));
         }
-        made.m.push_back(wide_value(generator));
-        made.v.push_back(std::fabs(wide_value(generator)));
+        const float m = wide_value(generator);
+        const float v = std::fabs(wide_value(generator));
+        if (shape.moments == CaseMoments::fp32) {
+            made.m.push_back(m);
+            made.v.push_back(v);
+        } else {
+            made.m_bf16.push_back(cut(m));
+            made.v_bf16.push_back(cut(v));
+        }
     }
     return made;
 }

@@ -19,16 +19,15 @@ std::string ptx_text() {
 }
 
 std::string kernel_name(const CaseShape& shape) {
-    return std::string("update_allILb") + (shape.weight == CaseWeight::split ? "1" : "0") + "ELb" +
-           (shape.gradient == CaseGradient::bf16 ? "1" : "0") + "EEE";
+    const auto flag = [](bool is_set) { return is_set ? "Lb1E" : "Lb0E"; };
+    return std::string("update_allI") + flag(shape.weight == CaseWeight::split) +
+           flag(shape.gradient == CaseGradient::bf16) + flag(shape.moments == CaseMoments::bf16) +
+           "EE";
 }
 
 TEST(CudaAdamwPtx, has_the_bits_of_the_host_twin) {
     const std::string text = ptx_text();
-    for (CaseShape shape : {CaseShape{CaseWeight::split, CaseGradient::bf16},
-                            CaseShape{CaseWeight::split, CaseGradient::fp32},
-                            CaseShape{CaseWeight::fp32, CaseGradient::bf16},
-                            CaseShape{CaseWeight::fp32, CaseGradient::fp32}}) {
+    for (CaseShape shape : case_shapes()) {
         const auto kernel = PtxKernel::parse(text, kernel_name(shape));
         ASSERT_TRUE(kernel.ok()) << kernel.error().text();
         for (const uint64_t element_count : {1u, 4u, 1023u, 2050u}) {

@@ -11,10 +11,6 @@
 namespace headrace::kernels {
 namespace {
 
-constexpr CaseShape shapes[] = {{CaseWeight::split, CaseGradient::bf16},
-                                {CaseWeight::split, CaseGradient::fp32},
-                                {CaseWeight::fp32, CaseGradient::bf16},
-                                {CaseWeight::fp32, CaseGradient::fp32}};
 constexpr uint64_t guard_elements = 16;  // behind every array, to stay as they are
 
 int device_count() {
@@ -61,14 +57,19 @@ UpdateCase updated_on_card(const CudaUpdate& update, const UpdateCase& before) {
     const DeviceArray<uint16_t> hi(before.hi), lo(before.lo), gradient_bf16(before.gradient_bf16);
     const DeviceArray<float> weight(before.weight), m(before.m), v(before.v);
     const DeviceArray<float> gradient_fp32(before.gradient_fp32);
-    const UpdateOperands operands{.element_count = before.m.size(),
+    const DeviceArray<uint16_t> m_bf16(before.m_bf16), v_bf16(before.v_bf16);
+    const UpdateOperands operands{.element_count = before.element_count(),
                                   .hi = hi.get(),
                                   .lo = lo.get(),
                                   .weight = weight.get(),
                                   .m = m.get(),
                                   .v = v.get(),
                                   .gradient_bf16 = gradient_bf16.get(),
-                                  .gradient_fp32 = gradient_fp32.get()};
+                                  .gradient_fp32 = gradient_fp32.get(),
+                                  .m_bf16 = m_bf16.get(),
+                                  .v_bf16 = v_bf16.get(),
+                                  .first_element = case_first_element,
+                                  .rounding = case_rounding};
     EXPECT_EQ(find_fault(operands), nullptr);
     cudaStream_t stream = nullptr;
     EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
@@ -85,6 +86,8 @@ UpdateCase updated_on_card(const CudaUpdate& update, const UpdateCase& before) {
     after.m = m.values();
     after.v = v.values();
     after.gradient_fp32 = gradient_fp32.values();
+    after.m_bf16 = m_bf16.values();
+    after.v_bf16 = v_bf16.values();
     return after;
 }
 
@@ -93,7 +96,7 @@ TEST(CudaAdamw, has_the_bits_of_the_host_twin) {
     const auto update = find_cuda_update(cuda_module_path());
     ASSERT_TRUE(update.ok()) << update.error().text();
     for (const uint64_t element_count : {1u, 4u, 1023u, 65536u, 5000003u}) {
-        for (CaseShape shape : shapes) {
+        for (CaseShape shape : case_shapes()) {
             shape.element_count = element_count;
             UpdateCase twin = make_case(shape, 12);
             const UpdateCase after = updated_on_card(*update, twin);
@@ -109,7 +112,7 @@ TEST(CudaAdamw, without_a_card_it_says_so) {
     if (device_count() > 0) GTEST_SKIP() << "there is a card";
     const auto update = find_cuda_update(cuda_module_path());
     ASSERT_TRUE(update.ok()) << update.error().text();
-    UpdateCase one = make_case({CaseWeight::split, CaseGradient::bf16, 8}, 1);
+    UpdateCase one = make_case({.element_count = 8}, 1);
     const UpdateOperands operands = one.operands();
     EXPECT_NE(update->start(&case_factors()[0], &operands, nullptr), 0);
 }

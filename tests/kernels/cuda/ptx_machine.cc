@@ -88,12 +88,22 @@ const std::map<std::string, Function>& functions() {
         {"shr.u32", [](const Arguments& a) { return low(a[0]) >> a[1]; }},
         {"and.b64", [](const Arguments& a) { return a[0] & a[1]; }},
         {"and.b32", [](const Arguments& a) { return low(a[0] & a[1]); }},
+        {"xor.b32", [](const Arguments& a) { return low(a[0] ^ a[1]); }},
+        {"mul.lo.s32", [](const Arguments& a) { return low(low(a[0]) * low(a[1])); }},
+        {"cvt.u32.u64", [](const Arguments& a) { return low(a[0]); }},
+        {"setp.eq.s64", [](const Arguments& a) { return uint64_t{a[0] == a[1]}; }},
+        {"setp.ne.s64", [](const Arguments& a) { return uint64_t{a[0] != a[1]}; }},
         {"setp.ge.u64", [](const Arguments& a) { return uint64_t{a[0] >= a[1]}; }},
         {"setp.lt.u64", [](const Arguments& a) { return uint64_t{a[0] < a[1]}; }},
         {"setp.num.f32",
          [](const Arguments& a) {
              return uint64_t{!std::isnan(as_float(a[0])) && !std::isnan(as_float(a[1]))};
          }},
+        {"setp.nan.f32",
+         [](const Arguments& a) {
+             return uint64_t{std::isnan(as_float(a[0])) || std::isnan(as_float(a[1]))};
+         }},
+        {"selp.b16", [](const Arguments& a) { return a[2] != 0 ? a[0] : a[1]; }},
         {"selp.b32", [](const Arguments& a) { return a[2] != 0 ? a[0] : a[1]; }},
         {"selp.f32", [](const Arguments& a) { return a[2] != 0 ? a[0] : a[1]; }},
         {"min.f32",
@@ -263,8 +273,9 @@ bool PtxKernel::do_memory(const Instruction& instruction, Thread& thread) const 
     const std::span<const Operand> elements = moved.kind == Operand::Kind::list
                                                   ? std::span<const Operand>(moved.list)
                                                   : std::span<const Operand>(&moved, 1);
-    const bool is_vector = instruction.opcode.find(".v4.") != std::string::npos;
-    CHECK_EQ(elements.size(), is_vector ? 4u : 1u);
+    const bool is_pair = instruction.opcode.find(".v2.") != std::string::npos;
+    const bool is_quad = instruction.opcode.find(".v4.") != std::string::npos;
+    CHECK_EQ(elements.size(), is_quad ? 4u : is_pair ? 2u : 1u);
     CHECK_EQ(reinterpret_cast<uintptr_t>(at) % (element_bytes * elements.size()), 0u);
     for (const Operand& element : elements) {
         if (is_store) {

@@ -17,11 +17,6 @@ namespace {
 
 using offload::Dtype;
 
-constexpr CaseShape shapes[] = {{CaseWeight::split, CaseGradient::bf16},
-                                {CaseWeight::split, CaseGradient::fp32},
-                                {CaseWeight::fp32, CaseGradient::bf16},
-                                {CaseWeight::fp32, CaseGradient::fp32}};
-
 UpdateFactors factors_of(const cpu_adam::StepFactors& factors) {
     return {.gradient_scale = factors.gradient_scale,
             .l2 = factors.l2,
@@ -32,6 +27,8 @@ UpdateFactors factors_of(const cpu_adam::StepFactors& factors) {
             .step_size = factors.step_size,
             .decay = factors.decay};
 }
+
+constexpr cpu_adam::RoundingKey case_key{.seed = 42, .layer = 7};
 
 template <typename T>
 void put(std::vector<std::byte>& bytes, uint64_t& offset_bytes, const std::vector<T>& values) {
@@ -48,18 +45,25 @@ void get(const std::vector<std::byte>& bytes, uint64_t& offset_bytes, std::vecto
 // The same case through cpu_adam, whose state is one run of bytes: m, v, lo.
 UpdateCase updated_by(const cpu_adam::Row& row, const cpu_adam::StepFactors& factors,
                       UpdateCase one) {
-    const uint64_t element_count = one.m.size();
+    const uint64_t element_count = one.element_count();
     const bool is_split = !one.hi.empty();
     const Dtype weight_dtype = is_split ? Dtype::bf16 : Dtype::fp32;
-    std::vector<std::byte> state(cpu_adam::opt_bytes(weight_dtype, element_count));
+    const bool is_narrow_state = !one.m_bf16.empty();
+    const auto format = is_narrow_state ? offload::StateFormat::bf16 : offload::StateFormat::fp32;
+    std::vector<std::byte> state(offload::opt_bytes(weight_dtype, format, element_count));
     uint64_t offset_bytes = 0;
     put(state, offset_bytes, one.m);
     put(state, offset_bytes, one.v);
+    put(state, offset_bytes, one.m_bf16);
+    put(state, offset_bytes, one.v_bf16);
     put(state, offset_bytes, one.lo);
     const bool is_narrow = !one.gradient_bf16.empty();
     cpu_adam::PartUpdate part;
     part.element_count = element_count;
     part.weight_dtype = weight_dtype;
+    part.format = format;
+    part.rounding = case_key;
+    part.first_element = case_first_element;
     part.gradient_dtype = is_narrow ? Dtype::bf16 : Dtype::fp32;
     part.weight = is_split ? std::as_writable_bytes(std::span(one.hi))
                            : std::as_writable_bytes(std::span(one.weight));
@@ -71,6 +75,8 @@ UpdateCase updated_by(const cpu_adam::Row& row, const cpu_adam::StepFactors& fac
     offset_bytes = 0;
     get(state, offset_bytes, one.m);
     get(state, offset_bytes, one.v);
+    get(state, offset_bytes, one.m_bf16);
+    get(state, offset_bytes, one.v_bf16);
     get(state, offset_bytes, one.lo);
     return one;
 }
@@ -90,7 +96,7 @@ std::vector<cpu_adam::AdamStep> steps() {
 }
 
 TEST(HostAdamw, has_the_bits_of_every_row_of_cpu_adam) {
-    for (CaseShape shape : shapes) {
+    for (CaseShape shape : case_shapes()) {
         shape.element_count = 4099;
         for (const cpu_adam::Row& row : cpu_adam::rows()) {
             if (!cpu_adam::is_supported(row)) continue;
@@ -99,7 +105,10 @@ TEST(HostAdamw, has_the_bits_of_every_row_of_cpu_adam) {
             for (const cpu_adam::AdamStep& step : steps()) {
                 const cpu_adam::StepFactors factors = cpu_adam::factors_of(step);
                 const UpdateCase before = twin;
-                update_on_host(factors_of(factors), twin.operands());
+                UpdateOperands operands = twin.operands();
+                const auto bits = cpu_adam::rounding_bits(case_key, step.adam_step);
+                operands.rounding = {.first = bits.first, .second = bits.second};
+                update_on_host(factors_of(factors), operands);
                 expected = updated_by(row, factors, std::move(expected));
                 EXPECT_TRUE(twin == expected) << row.name << ", step " << step.adam_step;
                 EXPECT_FALSE(twin == before);
@@ -109,7 +118,7 @@ TEST(HostAdamw, has_the_bits_of_every_row_of_cpu_adam) {
 }
 
 TEST(HostAdamw, an_element_of_zeros_stays_zero) {
-    UpdateCase one = make_case({CaseWeight::split, CaseGradient::bf16, 8}, 1);
+    UpdateCase one = make_case({.element_count = 8}, 1);
     for (auto* values : {&one.hi, &one.lo, &one.gradient_bf16}) values->assign(8, 0);
     for (auto* values : {&one.m, &one.v}) values->assign(8, 0.0f);
     const UpdateCase before = one;
@@ -118,7 +127,7 @@ TEST(HostAdamw, an_element_of_zeros_stays_zero) {
 }
 
 TEST(HostAdamw, every_nan_of_the_master_becomes_one) {
-    UpdateCase one = make_case({CaseWeight::split, CaseGradient::fp32, 4}, 2);
+    UpdateCase one = make_case({.gradient = CaseGradient::fp32, .element_count = 4}, 2);
     one.hi[1] = 0xFFC1;  // a NaN with a payload
     one.lo[1] = 0x1234;
     update_on_host(case_factors()[0], one.operands());
@@ -127,7 +136,7 @@ TEST(HostAdamw, every_nan_of_the_master_becomes_one) {
 }
 
 TEST(HostAdamw, faults_of_operands_are_found) {
-    UpdateCase one = make_case({CaseWeight::split, CaseGradient::bf16, 16}, 3);
+    UpdateCase one = make_case({.element_count = 16}, 3);
     EXPECT_EQ(find_fault(one.operands()), nullptr);
     UpdateOperands broken = one.operands();
     broken.lo = nullptr;
@@ -140,7 +149,9 @@ TEST(HostAdamw, faults_of_operands_are_found) {
     EXPECT_STREQ(find_fault(broken), "one gradient is set");
     broken = one.operands();
     broken.v = nullptr;
-    EXPECT_STREQ(find_fault(broken), "m and v are set");
+    EXPECT_STREQ(find_fault(broken), "m and v come together");
+    broken.m = nullptr;
+    EXPECT_STREQ(find_fault(broken), "one kind of m and v is set");
     broken = one.operands();
     broken.hi += 1;
     EXPECT_STREQ(find_fault(broken), "everything is aligned to 16 bytes");
