@@ -50,6 +50,7 @@ struct Sizes {
     }
     // Moved by one update: all but the gradient is read and written.
     uint64_t traffic_bytes() const { return 2 * (weight_bytes + state_bytes) + gradient_bytes; }
+    uint64_t weight_alone_bytes() const { return traffic_bytes() - state_bytes; }
 };
 
 Sizes sizes_of(const BenchAdamCommand& command, StateFormat format, uint64_t element_count) {
@@ -101,7 +102,7 @@ void fill_values(std::span<std::byte> bytes, Dtype dtype, float scale) {
     }
 }
 
-enum class Kind : uint8_t { update, update_and_sums, stream };
+enum class Kind : uint8_t { update, update_and_sums, weight_alone, stream };
 
 // A row being measured.
 struct Contestant {
@@ -129,6 +130,7 @@ std::string_view name_of(kernels::Pages pages) {
 std::string name_of(const Contestant& one) {
     if (one.kind == Kind::update) return "update";
     if (one.kind == Kind::update_and_sums) return "update and page sums";
+    if (one.kind == Kind::weight_alone) return "the new weight alone";
     return fmt::format("stream, {}, {}", name_of(one.loop), name_of(one.pages));
 }
 
@@ -260,6 +262,12 @@ void Bench::add_group(StateFormat format, uint32_t thread_count, std::span<std::
                                 .part = part,
                                 .part_traffic_bytes = sizes.traffic_bytes()});
     }
+    PartUpdate weight_alone = part;
+    weight_alone.writes = cpu_adam::Writes::weight;
+    contestants_.push_back({.kind = Kind::weight_alone,
+                            .group = group,
+                            .part = weight_alone,
+                            .part_traffic_bytes = sizes.weight_alone_bytes()});
     const Sizes small = sizes_of(command_, format, small_page_elements(element_count_));
     for (const StreamLoop loop : stream_loops) {
         contestants_.push_back({.kind = Kind::stream,
@@ -281,7 +289,7 @@ void Bench::update_once(const Contestant& one, PartUpdate part) const {
     const cpu_adam::AdamStep step{.learning_rate = 1e-5, .weight_decay = 0.01, .adam_step = 1000};
     const Group& group = groups_[one.group];
     if (one.kind == Kind::stream) return group.pool->update(stream_row(one.loop), step, part);
-    if (one.kind == Kind::update) return group.pool->update(row_, step, part);
+    if (one.kind != Kind::update_and_sums) return group.pool->update(row_, step, part);
     PageSums sums(part);
     const std::function<void(cpu_adam::ElementRange)> add =
         [&sums](const cpu_adam::ElementRange& range) { sums.add(range); };
@@ -369,6 +377,7 @@ std::vector<AdamBenchGroup> Bench::groups() const {
             against = row.name;
         }
         for (BenchRow& row : made.rows) {
+            if (row.name == name_of({.kind = Kind::weight_alone})) continue;
             row.ceiling = ceiling;
             row.against = against;
         }

@@ -4,10 +4,13 @@
 //
 //   update                  through UpdatePool, on huge pages, as a run has them
 //   update and page sums    the same with the checksums that a run which commits takes
+//   the new weight alone    what a run that updates twice does before forward; the state is read
+//                           and stays as it was
 //   stream, LOOP, PAGES     the ceiling: engine/cli/adam_stream.h, each loop on the update's memory
 //                           (huge pages) and on memory of small ones
 //
-// Medians are shown; the ceiling of a row is the best stream of its group. Nothing but memory is
+// Medians are shown; the ceiling of a row is the best stream of its group, which moves the bytes of
+// a whole update, so the new weight alone has none. Nothing but memory is
 // used: weights, states and gradients that look like a run's, all of it touched before it is
 // measured.
 #pragma once

@@ -55,6 +55,7 @@ def titles():
     found = {}
     for states in ("fp32", "bf16", "int8"):
         found[f"headrace-{states}"] = f"Headrace, bf16 to bf16, states in {states}"
+        found[f"headrace-{states}-alone"] = "the same, the new weight alone (for updating twice)"
         found[f"headrace-{states}-sums"] = "the same, with the page sums of a run that commits"
         found[f"stream-{states}"] = "a loop that only moves its bytes"
     found["headrace-plain"] = "Headrace, fp32 weights, states and gradients"
@@ -122,6 +123,8 @@ def run_headrace(name, threads, turn, options, results):
     if name != "plain":
         results.add(f"headrace-{name}-sums", threads, turn,
                     rows["update and page sums"]["achieved"])
+        results.add(f"headrace-{name}-alone", threads, turn,
+                    rows["the new weight alone"]["achieved"])
 
 
 class PeerProcess:

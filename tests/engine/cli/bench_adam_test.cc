@@ -43,13 +43,14 @@ TEST(BenchAdamTest, every_format_and_thread_count_has_its_update_and_its_streams
         }
         EXPECT_THAT(
             names,
-            ElementsAre("update", "update and page sums", "stream, regular, huge pages",
-                        "stream, regular, small pages", "stream, prefetched, huge pages",
-                        "stream, prefetched, small pages", "stream, non-temporal, huge pages",
-                        "stream, non-temporal, small pages"));
+            ElementsAre("update", "update and page sums", "the new weight alone",
+                        "stream, regular, huge pages", "stream, regular, small pages",
+                        "stream, prefetched, huge pages", "stream, prefetched, small pages",
+                        "stream, non-temporal, huge pages", "stream, non-temporal, small pages"));
         for (const BenchRow& row : group.rows) {
-            EXPECT_EQ(row.ceiling, best_stream);
-            EXPECT_THAT(row.against, HasSubstr("stream, "));
+            const bool moves_less = row.name == "the new weight alone";
+            EXPECT_EQ(row.ceiling, moves_less ? 0 : best_stream);
+            EXPECT_EQ(row.against.starts_with("stream, "), !moves_less);
         }
     }
     EXPECT_THAT(groups->front().title, HasSubstr("states in fp32"));
@@ -92,7 +93,9 @@ TEST(BenchAdamTest, the_bytes_of_a_parameter_are_those_of_its_formats) {
         EXPECT_EQ(list[0]["states"], name_of(one.states));
         EXPECT_EQ(list[0]["weight"], name_of(one.weight));
         EXPECT_EQ(list[0]["gradient"], name_of(one.gradient));
-        EXPECT_EQ(list[2]["row"], "stream");
+        EXPECT_EQ(list[2]["name"], "the new weight alone");
+        EXPECT_LT(list[2]["bytes_per_parameter"], one.bytes_per_parameter);
+        EXPECT_EQ(list[3]["row"], "stream");
     }
 }
 
