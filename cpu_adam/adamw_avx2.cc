@@ -137,6 +137,19 @@ void store_block_16(uint16_t* target, const Ints (&values)[4]) {
                             _mm256_permute4x64_epi64(packed, 0b11011000));
     }
 }
+// Two elements of 16 bits per lane, the even ones in the lower halves.
+Ints load_pairs(const uint16_t* source) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))};
+}
+void store_pairs(uint16_t* target, Ints pairs) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), pairs.all);
+}
+Ints lower_halves_of(Ints even, Ints odd) {
+    return {_mm256_blend_epi16(even.all, left<16>(odd).all, 0xAA)};
+}
+Ints upper_halves_of(Ints even, Ints odd) {
+    return {_mm256_blend_epi16(right<16>(even).all, odd.all, 0xAA)};
+}
 Floats load_fp16(const uint16_t* source) {
     return {_mm256_cvtph_ps(load_eight_16(source))};
 }

@@ -136,6 +136,19 @@ void store_block_16(uint16_t* target, const Ints (&values)[2]) {
                             _mm512_cvtepi32_epi16(values[half].all));
     }
 }
+// Two elements of 16 bits per lane, the even ones in the lower halves.
+Ints load_pairs(const uint16_t* source) {
+    return {_mm512_loadu_si512(source)};
+}
+void store_pairs(uint16_t* target, Ints pairs) {
+    _mm512_storeu_si512(target, pairs.all);
+}
+Ints lower_halves_of(Ints even, Ints odd) {
+    return (even & ints(0xFFFFu)) | left<16>(odd);
+}
+Ints upper_halves_of(Ints even, Ints odd) {
+    return right<16>(even) | (odd & ints(0xFFFF0000u));
+}
 Floats load_fp16(const uint16_t* source) {
     return {_mm512_cvtph_ps(load_sixteen_16(source))};
 }

@@ -108,7 +108,7 @@ void store_in_steps(const Constants& c, const Operands& o, uint64_t first, const
                     const Inverses& inverses) {
     Ints m[block_vectors], root[block_vectors];
     for (uint64_t k = 0; k < block_vectors; ++k) {
-        const Ints random = random_bits(c, first + k * lanes);
+        const Ints random = random_bits_at(c, first + k * lanes);
         const Floats new_root = block.moments[k].root;
         const Ints one_or_zero = smaller(as_ints(new_root), ints(1));  // a root but 0 keeps a step
         m[k] = in_steps(block.moments[k].m, inverses.m, low_16(random));
@@ -144,7 +144,7 @@ void store_moments(const Constants& c, const Operands& o, uint64_t first, const 
     } else {
         Ints m[block_vectors], v[block_vectors];
         for (uint64_t k = 0; k < block_vectors; ++k) {
-            const Ints random = random_bits(c, first + k * lanes);
+            const Ints random = random_bits_at(c, first + k * lanes);
             m[k] = right<16>(as_ints(block.moments[k].m) + low_16(random));
             v[k] = right<16>(as_ints(block.moments[k].v) + right<16>(random));
         }

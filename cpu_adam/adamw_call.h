@@ -1,10 +1,10 @@
-// A call of a vector row: its whole blocks (cpu_adam/adamw_blocks.h), its tail, and which way of
-// keeping its operands have; included as the blocks are. A tail of fewer than 32 elements goes
-// through the same code in a zeroed buffer: an element of zeros stays zero, and memory beyond the
-// operands is neither read nor written.
+// A call of a vector row: its whole blocks (cpu_adam/adamw_blocks.h, adamw_bf16.h), its tail, and
+// which way of keeping its operands have; included as the blocks are. A tail of fewer than 32
+// elements goes through the same code in a zeroed buffer: an element of zeros stays zero, and
+// memory beyond the operands is neither read nor written.
 #pragma once
 
-#include "cpu_adam/adamw_blocks.h"
+#include "cpu_adam/adamw_bf16.h"
 
 namespace headrace::cpu_adam {
 
@@ -75,11 +75,17 @@ class Tail {
 // over a copy of the operands, because a store could change the original.
 template <Kept weight, Kept moments, Kept gradient>
 [[gnu::flatten]] void update_blocks(const StepFactors& factors, const Operands& operands) {
+    constexpr bool all_bf16 =
+        weight == Kept::bf16 && moments == Kept::bf16 && gradient == Kept::bf16;
     const Operands o = operands;
     const Constants c = constants_of(factors, o);
     const uint64_t whole = o.element_count / block_elements * block_elements;
     for (uint64_t first = 0; first < whole; first += block_elements) {
-        update_block<weight, moments, gradient>(c, o, first);
+        if constexpr (all_bf16) {
+            update_block_bf16(c, o, first);
+        } else {
+            update_block<weight, moments, gradient>(c, o, first);
+        }
     }
 }
 

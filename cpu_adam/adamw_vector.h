@@ -61,11 +61,15 @@ Floats new_weight(const Constants& c, Floats w, const Moments& moments) {
     return w - fma(c.decay, w, u);
 }
 
-Ints random_bits(const Constants& c, uint64_t i) {
-    Ints x = c.random_first + ints(static_cast<uint32_t>(i));
+// x starts as the elements' numbers and c.random_first together.
+Ints random_bits(Ints x, Ints second) {
     x = product(x ^ right<16>(x), ints(0x7FEB352Du));
-    x = product((x ^ right<15>(x)) + c.random_second, ints(0x846CA68Bu));
+    x = product((x ^ right<15>(x)) + second, ints(0x846CA68Bu));
     return x ^ right<16>(x);
+}
+// Those of the vector of elements from i on.
+Ints random_bits_at(const Constants& c, uint64_t i) {
+    return random_bits(c.random_first + ints(static_cast<uint32_t>(i)), c.random_second);
 }
 
 Ints low_16(Ints values) {
