@@ -1,0 +1,145 @@
+#include "offload/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace headrace::offload {
+
+namespace {
+
+constexpr double s_of(int64_t time_ns) {
+    return static_cast<double>(time_ns) * 1e-9;
+}
+
+size_t lane_of(const Schedule& schedule, const Span& span) {
+    return static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
+}
+
+std::array<std::vector<Span>, lane_kind_count> by_lane(const Schedule& schedule,
+                                                       const Timeline& timeline) {
+    std::array<std::vector<Span>, lane_kind_count> lanes;
+    for (const Span& span : timeline.spans) {
+        CHECK_LT(span.ticket.op, schedule.ops.size());
+        CHECK_LE(span.start_ns, span.end_ns);
+        lanes[lane_of(schedule, span)].push_back(span);
+    }
+    for (std::vector<Span>& spans : lanes) std::ranges::sort(spans, {}, &Span::start_ns);
+    return lanes;
+}
+
+// Which op an op waited for.
+class Predecessors {
+  public:
+    Predecessors(const Schedule& schedule, const Timeline& timeline)
+        : edges_into_(schedule.ops.size()) {
+        for (const Edge& edge : schedule.edges) edges_into_[edge.target].push_back(edge);
+        for (const Span& span : timeline.spans) spans_[span.ticket] = span;
+    }
+
+    // The last to end of those with an edge to it; null if none of them is in the timeline.
+    const Span* last_before(const Ticket& ticket) const {
+        const Span* last = nullptr;
+        for (const Edge& edge : edges_into_[ticket.op]) {
+            const auto found = spans_.find({ticket.period - edge.distance, edge.source});
+            if (found == spans_.end()) continue;
+            if (last == nullptr || found->second.end_ns > last->end_ns) last = &found->second;
+        }
+        return last;
+    }
+
+  private:
+    std::vector<std::vector<Edge>> edges_into_;
+    std::map<Ticket, Span> spans_;
+};
+
+std::string escaped(std::string_view text) {
+    std::string safe;
+    for (const char c : text) {
+        if (c == '"' || c == '\\') safe += '\\';
+        safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+    return safe;
+}
+
+}  // namespace
+
+LaneTimes lane_times(const Schedule& schedule, const Timeline& timeline) {
+    const auto lanes = by_lane(schedule, timeline);
+    const Predecessors predecessors(schedule, timeline);
+    LaneTimes times;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+        const std::vector<Span>& spans = lanes[lane];
+        if (spans.empty()) continue;
+        int64_t end_ns = spans.front().start_ns;
+        for (const Span& span : spans) {
+            if (span.start_ns > end_ns) {
+                const Span* cause = predecessors.last_before(span.ticket);
+                const size_t other = cause == nullptr ? lane : lane_of(schedule, *cause);
+                times[lane].waiting_s[other] += s_of(span.start_ns - end_ns);
+            }
+            if (span.end_ns <= end_ns) continue;
+            times[lane].busy_s += s_of(span.end_ns - std::max(span.start_ns, end_ns));
+            end_ns = span.end_ns;
+        }
+    }
+    return times;
+}
+
+std::vector<std::string> describe(const Schedule& schedule, const Timeline& timeline) {
+    if (timeline.spans.empty()) return {};
+    const int64_t begin_ns = std::ranges::min(timeline.spans, {}, &Span::start_ns).start_ns;
+    const int64_t end_ns = std::ranges::max(timeline.spans, {}, &Span::end_ns).end_ns;
+    const double whole_s = std::max(s_of(end_ns - begin_ns), 1e-9);
+    const LaneTimes times = lane_times(schedule, timeline);
+    std::vector<std::string> lines;
+    for (size_t lane = 0; lane < times.size(); ++lane) {
+        const LaneTime& time = times[lane];
+        if (time.busy_s == 0) continue;
+        std::string line = fmt::format("{:<10} {:5.1f}% busy", name_of(static_cast<LaneKind>(lane)),
+                                       100 * time.busy_s / whole_s);
+        for (size_t other = 0; other < times.size(); ++other) {
+            const double share = time.waiting_s[other] / whole_s;
+            if (share < 0.005) continue;
+            line += fmt::format(", {:.1f}% waiting for {}", 100 * share,
+                                name_of(static_cast<LaneKind>(other)));
+        }
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+std::string trace_of(const Schedule& schedule, const Timeline& timeline, std::string_view title) {
+    const auto lanes = by_lane(schedule, timeline);
+    std::string events = fmt::format(
+        R"({{"name":"process_name","ph":"M","pid":1,"args":{{"name":"{}"}}}})", escaped(title));
+    int track = 0;
+    for (size_t lane = 0; lane < lanes.size(); ++lane) {
+        std::vector<int64_t> track_ends_ns;  // of this lane's tracks: the last span's end
+        for (const Span& span : lanes[lane]) {
+            auto free = std::ranges::find_if(
+                track_ends_ns, [&](int64_t end_ns) { return end_ns <= span.start_ns; });
+            if (free == track_ends_ns.end()) free = track_ends_ns.insert(free, 0);
+            *free = span.end_ns;
+            const auto number = track + static_cast<int>(free - track_ends_ns.begin());
+            events += fmt::format(
+                ",\n"
+                R"({{"name":"{}","ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+                R"("args":{{"period":{},"op":{}}}}})",
+                escaped(describe(schedule, schedule.ops[span.ticket.op])), number,
+                static_cast<double>(span.start_ns) * 1e-3,
+                static_cast<double>(span.end_ns - span.start_ns) * 1e-3, span.ticket.period,
+                span.ticket.op);
+        }
+        for (size_t i = 0; i < track_ends_ns.size(); ++i, ++track) {
+            events += fmt::format(
+                ",\n"
+                R"({{"name":"thread_name","ph":"M","pid":1,"tid":{},"args":{{"name":"{}"}}}})",
+                track, name_of(static_cast<LaneKind>(lane)));
+        }
+    }
+    return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", events);
+}
+
+}  // namespace headrace::offload
