@@ -19,12 +19,13 @@ offload::Effort effort_of(const LlamaConfig& config, int64_t row_count, int64_t 
     const double block_parameters = hidden * (2 * queries + 2 * keys + 3 * inner);
     const double products = 2 * block_parameters * tokens;
     const double attention = 2 * columns * columns * queries * rows;
+    const double down = 2 * hidden * inner * tokens;  // its output is not needed again
     const double head = 2 * hidden * words * tokens;
 
     offload::Effort effort;
     effort.layers.assign(static_cast<size_t>(config.block_count) + 2,
                          {.forward_flop = products + attention,
-                          .recompute_flop = products + attention,
+                          .recompute_flop = products + attention - down,
                           .backward_flop = 2 * products + 2.5 * attention});
     effort.layers.front() = {};  // rows are looked up
     effort.layers.back() = {.backward_flop = 3 * head};
