@@ -1,7 +1,11 @@
 #include "engine/torch/ops/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
+
+#include "engine/torch/parallel.h"
+#include "kernels/host/attention.h"
 
 namespace headrace::engine {
 
@@ -88,6 +92,64 @@ uint64_t reference_scratch_bytes(const AttentionShape& shape, int64_t element_by
     return copies + results + statistics + static_cast<uint64_t>(thread_count) * 8 * tile;
 }
 
+offload::Dtype dtype_of(const at::Tensor& x) {
+    switch (x.scalar_type()) {
+        case at::kFloat: return offload::Dtype::fp32;
+        case at::kBFloat16: return offload::Dtype::bf16;
+        case at::kHalf: return offload::Dtype::fp16;
+        default: CHECK_TEXT(false, "attention computes fp32, bf16 and fp16");
+    }
+    return offload::Dtype::fp32;
+}
+
+kernels::AttentionSizes sizes_of(const AttentionShape& shape) {
+    return {.row_count = shape.row_count,
+            .column_count = shape.column_count,
+            .head_count = shape.head_count,
+            .kv_head_count = shape.kv_head_count,
+            .head_dim = shape.head_dim};
+}
+
+kernels::AttentionOperands operands_of(const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& v, const AttentionOut& out,
+                                       const AttentionShape& shape) {
+    kernels::AttentionOperands operands;
+    operands.sizes = sizes_of(shape);
+    operands.dtype = dtype_of(q);
+    operands.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
+    operands.q = q.const_data_ptr();
+    operands.k = k.const_data_ptr();
+    operands.v = v.const_data_ptr();
+    operands.attended = out.attended.mutable_data_ptr();
+    operands.log_sum = out.log_sum.mutable_data_ptr<float>();
+    return operands;
+}
+
+// All phases of a pass over torch's threads; scratch from torch's allocator.
+void run_pass(kernels::AttentionPass pass, kernels::AttentionOperands& operands) {
+    const kernels::AttentionRow& row = kernels::best_attention_row();
+    const auto floats = [](uint64_t count) {
+        return at::empty({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kFloat));
+    };
+    const uint64_t worker_floats = kernels::attention_worker_floats(pass, operands.sizes);
+    const auto worker_count = static_cast<uint64_t>(parallel_workers());
+    at::Tensor shared = floats(kernels::attention_shared_floats(pass, operands.sizes));
+    at::Tensor scratch = floats(worker_count * worker_floats);
+    auto* const scratch_data = scratch.mutable_data_ptr<float>();
+    operands.layout = kernels::attention_layout(pass, operands.sizes);
+    operands.shared = shared.mutable_data_ptr<float>();
+    const char* fault = kernels::find_fault(pass, operands);
+    CHECK_TEXT(fault == nullptr, fault == nullptr ? "" : fault);
+    for (const kernels::AttentionPhase phase : kernels::attention_phases(pass)) {
+        const int64_t task_count = kernels::attention_task_count(phase, operands.sizes);
+        parallel_blocks(task_count, [&](int64_t task, int64_t worker) {
+            const std::span mine(scratch_data + static_cast<uint64_t>(worker) * worker_floats,
+                                 worker_floats);
+            kernels::run_attention_task(row, phase, operands, task, mine);
+        });
+    }
+}
+
 struct Attention : torch::autograd::Function<Attention> {
     static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v, const RopeTable& table,
@@ -132,35 +194,37 @@ struct Attention : torch::autograd::Function<Attention> {
 }  // namespace
 
 AttentionOut attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const AttentionShape& shape, Kernels kernels) {
+                               const AttentionShape& shape, Kernels choice) {
     AttentionOut out{at::empty(q.sizes(), q.options()),
                      at::empty({shape.row_count, shape.head_count, shape.column_count},
                                q.options().dtype(at::kFloat))};
-    attention_forward_into(q, k, v, shape, kernels, out);
+    attention_forward_into(q, k, v, shape, choice, out);
     return out;
 }
 
 void attention_forward_into(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const AttentionShape& shape, Kernels, const AttentionOut& out) {
+                            const AttentionShape& shape, Kernels choice, const AttentionOut& out) {
     check_operands(q, k, v, shape);
     check_out(out, q, shape);
-    reference_forward(q, k, v, shape, out);
+    if (choice == Kernels::reference) return reference_forward(q, k, v, shape, out);
+    kernels::AttentionOperands operands = operands_of(q, k, v, out, shape);
+    run_pass(kernels::AttentionPass::forward, operands);
 }
 
 AttentionGradients attention_backward(const at::Tensor& d_attended, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v,
                                       const AttentionOut& forward, const AttentionShape& shape,
-                                      Kernels kernels) {
+                                      Kernels choice) {
     AttentionGradients gradients{at::empty(q.sizes(), q.options()),
                                  at::empty(k.sizes(), k.options()),
                                  at::empty(v.sizes(), v.options())};
-    attention_backward_into(d_attended, q, k, v, forward, shape, kernels, gradients);
+    attention_backward_into(d_attended, q, k, v, forward, shape, choice, gradients);
     return gradients;
 }
 
 void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionOut& forward,
-                             const AttentionShape& shape, Kernels,
+                             const AttentionShape& shape, Kernels choice,
                              const AttentionGradients& gradients) {
     check_operands(q, k, v, shape);
     check_out(forward, q, shape);
@@ -168,12 +232,30 @@ void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, 
     CHECK(d_attended.scalar_type() == q.scalar_type());
     check_operands(gradients.dq, gradients.dk, gradients.dv, shape);
     CHECK(gradients.dq.scalar_type() == q.scalar_type());
-    reference_backward(d_attended, q, k, v, forward, shape, gradients);
+    if (choice == Kernels::reference) {
+        return reference_backward(d_attended, q, k, v, forward, shape, gradients);
+    }
+    kernels::AttentionOperands operands = operands_of(q, k, v, forward, shape);
+    operands.d_attended = d_attended.const_data_ptr();
+    operands.dq = gradients.dq.mutable_data_ptr();
+    operands.dk = gradients.dk.mutable_data_ptr();
+    operands.dv = gradients.dv.mutable_data_ptr();
+    run_pass(kernels::AttentionPass::backward, operands);
 }
 
 uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels) {
+                                 int64_t thread_count, Kernels choice) {
     CHECK_GT(thread_count, 0);
+    if (choice == Kernels::fused) {
+        const kernels::AttentionSizes sizes = sizes_of(shape);
+        const auto pass_bytes = [&](kernels::AttentionPass pass) {
+            return sizeof(float) * (kernels::attention_shared_floats(pass, sizes) +
+                                    static_cast<uint64_t>(thread_count) *
+                                        kernels::attention_worker_floats(pass, sizes));
+        };
+        return std::max(pass_bytes(kernels::AttentionPass::forward),
+                        pass_bytes(kernels::AttentionPass::backward));
+    }
     return reference_scratch_bytes(shape, element_bytes, thread_count);
 }
 

@@ -34,23 +34,23 @@ struct AttentionGradients {
 // head_dim), contiguous, of one dtype, q and k already turned. Outputs are contiguous and do not
 // overlap the operands.
 AttentionOut attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const AttentionShape& shape, Kernels kernels = Kernels::fused);
+                               const AttentionShape& shape, Kernels choice = Kernels::fused);
 void attention_forward_into(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const AttentionShape& shape, Kernels kernels, const AttentionOut& out);
+                            const AttentionShape& shape, Kernels choice, const AttentionOut& out);
 
 // d_attended: as attended. `forward` is what attention_forward gave for the same operands.
 AttentionGradients attention_backward(const at::Tensor& d_attended, const at::Tensor& q,
                                       const at::Tensor& k, const at::Tensor& v,
                                       const AttentionOut& forward, const AttentionShape& shape,
-                                      Kernels kernels = Kernels::fused);
+                                      Kernels choice = Kernels::fused);
 void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionOut& forward,
-                             const AttentionShape& shape, Kernels kernels,
+                             const AttentionShape& shape, Kernels choice,
                              const AttentionGradients& gradients);
 
 // The most that forward or backward takes from torch's allocator beside operands and outputs.
 uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels kernels);
+                                 int64_t thread_count, Kernels choice);
 
 // The same, with the turns of q and k, as one node of autograd.
 // q: (tokens, heads * head_dim), k and v: (tokens, kv_heads * head_dim) -> as q.
