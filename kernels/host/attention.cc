@@ -14,6 +14,10 @@ bool has_avx2() {
            __builtin_cpu_supports("f16c");
 }
 
+bool has_avx512() {
+    return __builtin_cpu_supports("avx512f");
+}
+
 bool always() {
     return true;
 }
@@ -40,7 +44,8 @@ bool do_sizes_fit(const AttentionSizes& sizes) {
 }  // namespace
 
 std::span<const AttentionRow> attention_rows() {
-    static const std::array<AttentionRow, 2> table = {{
+    static const std::array<AttentionRow, 3> table = {{
+        {"avx512", &has_avx512, attention_tasks_avx512()},
         {"avx2", &has_avx2, attention_tasks_avx2()},
         {"scalar", &always, attention_tasks_scalar()},
     }};

@@ -14,8 +14,9 @@
 // The work is a list of phases, each a number of tasks that may run at the same time on any
 // threads; a phase begins when the one before it is done. No task's arithmetic depends on another
 // row of the batch or on who runs it, so bits depend on neither. The rows of the table have the
-// same bits: a sum is a chain of fma in ascending order within a tile, tiles are added in ascending
-// order, lanes (16) are joined by halves (8, 4, 2, 1), and e^x is one polynomial, at most 2 ulp off.
+// same bits: a sum is a chain of fma in ascending order within a tile, tiles are added in
+// ascending order, lanes (16) are joined by halves (8, 4, 2, 1), and e^x is one polynomial, at
+// most 2 ulp off.
 #pragma once
 
 #include <cstdint>

@@ -76,9 +76,11 @@ struct AttentionTasks {
 
 AttentionTasks attention_tasks_scalar();
 AttentionTasks attention_tasks_avx2();
+AttentionTasks attention_tasks_avx512();
 // Writes e^x for each of `count` values (a multiple of 16; for tests). 0 below -87, infinite from
 // 88.4, else within 2 ulp.
 void attention_exp_scalar(const float* source, float* target, int64_t count);
 void attention_exp_avx2(const float* source, float* target, int64_t count);
+void attention_exp_avx512(const float* source, float* target, int64_t count);
 
 }  // namespace headrace::kernels

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "engine/torch/parallel.h"
+#include "kernels/host/rope.h"
+
 namespace headrace::engine {
 
 std::vector<float> inverse_frequencies(const Rope& rope, int64_t head_dim) {
@@ -63,16 +66,49 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn) {
     return turned;
 }
 
-void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels) {
+namespace {
+
+offload::Dtype dtype_of(const at::Tensor& x) {
+    switch (x.scalar_type()) {
+        case at::kFloat: return offload::Dtype::fp32;
+        case at::kBFloat16: return offload::Dtype::bf16;
+        case at::kHalf: return offload::Dtype::fp16;
+        default: CHECK_TEXT(false, "positions are turned in fp32, bf16 and fp16");
+    }
+    return offload::Dtype::fp32;
+}
+
+// Small enough for all threads to have some, large enough to be worth a call.
+constexpr int64_t turned_tokens_per_block = 32;
+
+}  // namespace
+
+void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choice) {
     CHECK_EQ(x.dim(), 2);
     CHECK(x.is_contiguous());
+    CHECK(table.cosine.is_contiguous() && table.sine.is_contiguous());
     const int64_t column_count = table.cosine.size(0);
     const int64_t head_dim = 2 * table.cosine.size(2);
     CHECK_EQ(x.size(0) % column_count, 0);
     CHECK_EQ(x.size(1) % head_dim, 0);
-    at::Tensor split = x.view({x.size(0) / column_count, column_count, x.size(1) / head_dim,
-                               head_dim});  // (rows, columns, heads, head_dim)
-    split.copy_(rotate(split, table, turn));
+    const int64_t head_count = x.size(1) / head_dim;
+    if (choice == Kernels::reference) {
+        at::Tensor split = x.view({x.size(0) / column_count, column_count, head_count, head_dim});
+        split.copy_(rotate(split, table, turn));  // (rows, columns, heads, head_dim)
+        return;
+    }
+    const kernels::RopeOperands operands{.x = x.mutable_data_ptr(),
+                                         .dtype = dtype_of(x),
+                                         .head_count = head_count,
+                                         .pair_count = head_dim / 2,
+                                         .column_count = column_count,
+                                         .cosine = table.cosine.const_data_ptr<float>(),
+                                         .sine = table.sine.const_data_ptr<float>(),
+                                         .is_back = turn == Turn::back};
+    const kernels::RopeRow& row = kernels::best_rope_row();
+    parallel_rows(x.size(0), turned_tokens_per_block, [&](int64_t first, int64_t last) {
+        kernels::turn_tokens(row, operands, first, last);
+    });
 }
 
 }  // namespace headrace::engine

@@ -33,6 +33,6 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn);
 // Turns x: (tokens, heads * head_dim), contiguous, any float dtype, in place: in fp32, rounded
 // once. Token t stands at position t % columns, the table's. No graph is made.
 void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn,
-                  Kernels kernels = Kernels::fused);
+                  Kernels choice = Kernels::fused);
 
 }  // namespace headrace::engine

@@ -1,0 +1,52 @@
+#include "kernels/host/rope.h"
+
+#include <algorithm>
+#include <array>
+
+#include "offload/check.h"
+
+namespace headrace::kernels {
+
+namespace {
+
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+bool always() {
+    return true;
+}
+
+constexpr std::array<RopeRow, 2> table = {{
+    {"avx2", &has_avx2, &turn_tokens_avx2},
+    {"scalar", &always, &turn_tokens_scalar},
+}};
+
+}  // namespace
+
+std::span<const RopeRow> rope_rows() {
+    return table;
+}
+
+const RopeRow& best_rope_row() {
+    const auto* row =
+        std::find_if(table.begin(), table.end(), [](const RopeRow& r) { return r.is_supported(); });
+    CHECK(row != table.end());
+    return *row;
+}
+
+void turn_tokens(const RopeRow& row, const RopeOperands& operands, int64_t first_token,
+                 int64_t last_token) {
+    CHECK(row.is_supported());
+    CHECK(operands.x != nullptr);
+    CHECK(operands.cosine != nullptr && operands.sine != nullptr);
+    CHECK_GT(operands.head_count, 0);
+    CHECK_GT(operands.pair_count, 0);
+    CHECK_GT(operands.column_count, 0);
+    CHECK_GE(first_token, 0);
+    CHECK_LE(first_token, last_token);
+    row.turn(operands, first_token, last_token);
+}
+
+}  // namespace headrace::kernels
