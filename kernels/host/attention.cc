@@ -90,6 +90,8 @@ AttentionLayout attention_layout(AttentionPass pass, const AttentionSizes& sizes
     AttentionLayout layout;
     const int64_t lines = blocks_of(sizes.head_dim, attention_lanes);
     layout.stride = attention_lanes * (lines % 2 == 0 ? lines + 1 : lines);
+    layout.query_rows =
+        std::min(attention_query_block, fill_up(sizes.column_count, attention_unit));
     layout.key_block_count = blocks_of(sizes.column_count, attention_key_block);
     layout.query_block_count = blocks_of(sizes.column_count, attention_query_block);
     layout.turned_tile_floats = sizes.head_dim * attention_key_block;
@@ -111,12 +113,12 @@ uint64_t attention_shared_floats(AttentionPass pass, const AttentionSizes& sizes
 
 uint64_t attention_worker_floats(AttentionPass pass, const AttentionSizes& sizes) {
     const AttentionLayout layout = attention_layout(pass, sizes);
-    const int64_t operand = attention_query_block * layout.stride;
-    const int64_t scores = attention_query_block * attention_key_block;
+    const int64_t operand = layout.query_rows * layout.stride;
+    const int64_t scores = layout.query_rows * attention_key_block;
     if (pass == AttentionPass::forward) {
-        return positive(2 * operand + scores + attention_query_block * (attention_lanes + 1));
+        return positive(2 * operand + scores + layout.query_rows * (attention_lanes + 1));
     }
-    return positive(3 * operand + 2 * scores + 2 * attention_query_block);
+    return positive(3 * operand + 2 * scores + 2 * layout.query_rows);
 }
 
 void run_attention_task(const AttentionRow& row, AttentionPhase phase,

@@ -32,7 +32,8 @@ struct AttentionSizes {
 // tile do not meet in the same sets of the cache.
 struct AttentionLayout {
     int64_t stride = 0;
-    int64_t key_block_count = 0;     // of one row of the batch
+    int64_t query_rows = 0;       // of a tile: a block of queries, or all of a short row, in units
+    int64_t key_block_count = 0;  // of one row of the batch
     int64_t query_block_count = 0;   // the same
     int64_t turned_tile_floats = 0;  // (head_dim, key_block): keys or values, transposed
     int64_t plain_tile_floats = 0;   // (key_block, stride)

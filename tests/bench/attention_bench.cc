@@ -4,8 +4,9 @@
 //
 //   ms, reference_ms  one call, forward or forward and backward
 //   speedup           reference_ms / ms
-//   GF_per_s          floating-point operations of the causal half, in 10^9 a second
-//   ceiling_GF_per_s  the same rate of an fp32 matrix product of 1024^3 by torch
+//   cpu_speedup       the same of the process's CPU time, which a busy machine disturbs less
+//   GF_per_cpu_s      floating-point operations of the causal half, in 10^9 a second of CPU time
+//   ceiling_GF_per_cpu_s  the same of an fp32 matrix product of 1024^3 by torch
 //
 // Run: attention_bench [--benchmark_filter=2048]; SmolLM2's heads: 9, 3 of keys, of 64.
 #include "engine/torch/torch.h"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -33,22 +35,38 @@ struct Operands {
     at::Tensor q, k, v, d_attended;
 };
 
-double seconds_of(const Operands& in, const Case& c, Kernels kernels) {
+struct Seconds {
+    double wall = 0;
+    double cpu = 0;
+};
+
+// Of one call.
+template <class Function>
+Seconds seconds_of(Function function) {
     const auto begin = std::chrono::steady_clock::now();
-    const AttentionOut out = attention_forward(in.q, in.k, in.v, c.shape, kernels);
-    if (c.with_backward) {
+    const std::clock_t cpu_begin = std::clock();
+    function();
+    const std::clock_t cpu_end = std::clock();
+    const auto end = std::chrono::steady_clock::now();
+    return {.wall = std::chrono::duration<double>(end - begin).count(),
+            .cpu = static_cast<double>(cpu_end - cpu_begin) / CLOCKS_PER_SEC};
+}
+
+Seconds attention_seconds(const Operands& in, const Case& c, Kernels kernels) {
+    return seconds_of([&] {
+        const AttentionOut out = attention_forward(in.q, in.k, in.v, c.shape, kernels);
+        if (!c.with_backward) return;
         attention_backward(in.d_attended, in.q, in.k, in.v, out, c.shape, kernels);
-    }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
 }
 
-double product_seconds(const at::Tensor& square) {
-    const auto begin = std::chrono::steady_clock::now();
-    benchmark::DoNotOptimize(at::mm(square, square));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+Seconds product_seconds(const at::Tensor& square) {
+    return seconds_of([&] { benchmark::DoNotOptimize(at::mm(square, square)); });
 }
 
-double median_of(std::vector<double> values) {
+double median_of(const std::vector<Seconds>& all, double Seconds::*member) {
+    std::vector<double> values;
+    for (const Seconds& seconds : all) values.push_back(seconds.*member);
     CHECK(!values.empty());
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];
@@ -71,21 +89,25 @@ void bench_case(benchmark::State& state, const Case& c) {
     const Operands in{random(c.shape.head_count), random(c.shape.kv_head_count),
                       random(c.shape.kv_head_count), random(c.shape.head_count)};
     const at::Tensor square = at::randn({1024, 1024});
-    seconds_of(in, c, Kernels::fused);
-    seconds_of(in, c, Kernels::reference);
+    attention_seconds(in, c, Kernels::fused);
+    attention_seconds(in, c, Kernels::reference);
     product_seconds(square);
-    std::vector<double> fused_s, reference_s, product_s;
+    std::vector<Seconds> fused_s, reference_s, product_s;
     for (auto _ : state) {
-        fused_s.push_back(seconds_of(in, c, Kernels::fused));
-        reference_s.push_back(seconds_of(in, c, Kernels::reference));
+        fused_s.push_back(attention_seconds(in, c, Kernels::fused));
+        reference_s.push_back(attention_seconds(in, c, Kernels::reference));
         product_s.push_back(product_seconds(square));
-        state.SetIterationTime(fused_s.back());
+        state.SetIterationTime(fused_s.back().wall);
     }
-    state.counters["ms"] = 1e3 * median_of(fused_s);
-    state.counters["reference_ms"] = 1e3 * median_of(reference_s);
-    state.counters["speedup"] = median_of(reference_s) / median_of(fused_s);
-    state.counters["GF_per_s"] = 1e-9 * flops_of(c) / median_of(fused_s);
-    state.counters["ceiling_GF_per_s"] = 1e-9 * 2 * 1024.0 * 1024 * 1024 / median_of(product_s);
+    const double fused_cpu_s = median_of(fused_s, &Seconds::cpu);
+    state.counters["ms"] = 1e3 * median_of(fused_s, &Seconds::wall);
+    state.counters["reference_ms"] = 1e3 * median_of(reference_s, &Seconds::wall);
+    state.counters["speedup"] =
+        median_of(reference_s, &Seconds::wall) / median_of(fused_s, &Seconds::wall);
+    state.counters["cpu_speedup"] = median_of(reference_s, &Seconds::cpu) / fused_cpu_s;
+    state.counters["GF_per_cpu_s"] = 1e-9 * flops_of(c) / fused_cpu_s;
+    state.counters["ceiling_GF_per_cpu_s"] =
+        1e-9 * 2 * 1024.0 * 1024 * 1024 / median_of(product_s, &Seconds::cpu);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Causal grouped-query attention with rotary positions, as one node of autograd. Queries, keys and
-// values are rotated and attended in fp32 for every compute dtype (torch's bf16 attention on a CPU
-// is no faster), and the result is rounded once. Rows do not see each other; padding on the right
-// is never seen by what stands left of it.
+// Causal grouped-query attention over rows of equal length. Rows do not see each other; padding on
+// the right is never seen by what stands left of it. Kernels::fused is kernels/host/attention.h
+// over torch's threads, with the same bits on any number of them; Kernels::reference is torch's
+// flash attention, in fp32 for every compute dtype.
 #pragma once
 
 #include "engine/torch/torch.h"
@@ -51,10 +51,5 @@ void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, 
 // The most that forward or backward takes from torch's allocator beside operands and outputs.
 uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
                                  int64_t thread_count, Kernels choice);
-
-// The same, with the turns of q and k, as one node of autograd.
-// q: (tokens, heads * head_dim), k and v: (tokens, kv_heads * head_dim) -> as q.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const RopeTable& table, const AttentionShape& shape);
 
 }  // namespace headrace::engine
