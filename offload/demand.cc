@@ -14,6 +14,8 @@ double& share_of(Demand& demand, Resource resource) {
 
 // Slows an op down until no resource is asked for more than it has.
 Demand within_limits(Demand demand) {
+    CHECK_GE(demand.work_s, 0.0);
+    CHECK_GE(std::ranges::min(demand.shares), 0.0);
     const double most = std::ranges::max(demand.shares);
     if (most <= 1) return demand;
     demand.work_s *= most;

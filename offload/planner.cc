@@ -146,6 +146,7 @@ class Search {
         const Workload& workload = question_.workload;
         if (workload.kept_bytes == 0 || head_layer(workload) < 2) return;
         const TierBytes needs = bytes_needed(workload, plan_of(question_, knobs));
+        CHECK_LE(needs.gpu_bytes, question_.ceilings.gpu_bytes);
         const uint64_t layer_bytes = workload.kept_bytes * workload.micro_batch_count_max;
         const uint64_t room = question_.ceilings.gpu_bytes - needs.gpu_bytes;
         const uint64_t most = head_layer(workload) - 1;
@@ -206,6 +207,8 @@ class Search {
     }
 
     double simulate_it(const Knobs& knobs) {
+        CHECK(knobs.cached_share >= 0 && knobs.cached_share <= 1);
+        CHECK(knobs.twice_share >= 0 && knobs.twice_share <= 1);
         Candidate candidate{.base = knobs.base,
                             .cached_share = knobs.cached_share,
                             .twice_share = knobs.twice_share,

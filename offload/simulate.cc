@@ -80,6 +80,7 @@ Forecast simulate(const Schedule& schedule, const Machine& machine, const Effort
                                        }});
     CHECK(ended.ok());  // nothing fails where nothing is done
     Forecast forecast = watch.forecast();
+    CHECK_GE(forecast.step_s, 0.0);
     forecast.alone_s = alone_s;
     return forecast;
 }
