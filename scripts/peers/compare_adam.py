@@ -15,6 +15,7 @@ bytes of memory per parameter.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -145,15 +146,17 @@ class PeerProcess:
             env=environment)
 
     def measure(self, name):
-        self.process.stdin.write(name + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended; what it said is read below
+            self.process.stdin.write(name + "\n")
+            self.process.stdin.flush()
         for line in self.process.stdout:  # DeepSpeed says things of its own
             if line.startswith("{"):
                 return json.loads(line)["parameters_per_s"] / 1e9
-        raise Failed(f"{name}: the peers' process ended, code {self.process.wait()}")
+        raise Failed(f"{name}: the peers' process has ended, exit code {self.process.wait()}")
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
