@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "engine/train/train.h"
 #include "offload/units.h"
@@ -50,6 +51,36 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     config_.max_grad_norm = 0;
     ASSERT_TRUE(run(model).status.ok());
     EXPECT_NE(last_metrics()["weights_sha256"], resident["weights_sha256"]);
+}
+
+// gradient_checkpointing: what blocks keep is told, and changes no bit; a run that stops may go on
+// with another choice. All of it or nothing is refused where it does not fit.
+TEST_F(TrainRun, WhatIsKeptIsToldAndChangesNoBit) {
+    const FlatModel model = tiny_model(tiny_config(true), offload::Dtype::bf16);
+    std::set<std::string> weights;
+    const auto told_with = [&](std::optional<bool> recomputes, const std::string& line) {
+        config_.gradient_checkpointing = recomputes;
+        const Told told = run(model);
+        ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+        EXPECT_THAT(told.notes, Contains(HasSubstr(line)));
+        weights.insert(last_metrics()["weights_sha256"].get<std::string>());
+    };
+    told_with(true, "kept for backward: nothing, 2 blocks are recomputed");
+    told_with(std::nullopt, "2 of 2 blocks; nothing is recomputed");
+    told_with(false, "2 of 2 blocks; nothing is recomputed");
+    config_.gradient_checkpointing = true;
+    stop_after_ = 1;
+    EXPECT_FALSE(run(model).status.ok());
+    stop_after_ = std::numeric_limits<int64_t>::max();
+    config_.resume_from_checkpoint = true;
+    told_with(false, "2 of 2 blocks; nothing is recomputed");
+    EXPECT_EQ(weights.size(), 1u);
+    config_.resume_from_checkpoint = false;
+    config_.offload.gpu_budget_bytes = 600 * offload::kib;
+    const Told refused = run(model);
+    ASSERT_FALSE(refused.status.ok());
+    EXPECT_EQ(refused.status.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(refused.status.error().text(), HasSubstr("gradient_checkpointing=auto"));
 }
 
 // CLIP-2: 20 steps in a row may be skipped, each told by step and tensor; the next ends the run.
