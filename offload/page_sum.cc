@@ -1,7 +1,9 @@
 #include "offload/page_sum.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // the same hash, by the best instructions of this machine
+#endif
 
 #include "offload/check.h"
 #include "offload/units.h"
