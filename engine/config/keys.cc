@@ -18,6 +18,7 @@ namespace {
 constexpr std::array<Tier, 2> off_device = {Tier::ram, Tier::nvme};
 constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"};
 constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
+constexpr std::array<std::string_view, 2> kernel_names = {"fused", "reference"};
 constexpr std::array<std::string_view, 3> commit_names = {"auto", "every_step", "at_saves"};
 constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
 
@@ -141,6 +142,11 @@ constexpr Key key_table[] = {
     {"offload.advanced.compute_threads", "threads of device host; may change bits",
      OptionalCountField{[](RunConfig& c) -> auto&
                             { return c.offload.advanced.compute_threads; }, 1, none, threads_max}},
+    {"offload.advanced.kernels", "fused | reference: what computes between matrix products",
+     ChoiceField{kernel_names,
+                 [](const RunConfig& c) { return static_cast<size_t>(c.offload.advanced.kernels); },
+                 [](RunConfig& c, size_t i)
+                     { c.offload.advanced.kernels = static_cast<Kernels>(i); }}},
     {"offload.advanced.io_engine", "auto | uring | threads",
      ChoiceField{io_names,
                  [](const RunConfig& c)

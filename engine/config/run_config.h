@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/torch/ops/kernels.h"
 #include "offload/dtype.h"
 #include "offload/tier.h"
 
@@ -44,7 +45,7 @@ std::string text_of(const TierShares& shares);
 // `all` in micro_batches_per_pass and layers_in_flight: as many as there are.
 inline constexpr int64_t as_many_as_there_are = std::numeric_limits<int64_t>::max();
 
-// Knobs that cannot change a bit of the result.
+// Knobs that cannot change a bit of the result, but for two.
 struct AdvancedConfig {
     std::optional<int64_t> micro_batches_per_pass;  // the group; may be as_many_as_there_are
     std::optional<int64_t> layers_in_flight;        // the window; may be as_many_as_there_are
@@ -52,7 +53,8 @@ struct AdvancedConfig {
     std::optional<offload::Tier> stash_tier;        // gradients that wait for the verdict
     std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
     std::optional<int64_t> update_threads;
-    std::optional<int64_t> compute_threads;  // the one exception: part of the numerics record
+    std::optional<int64_t> compute_threads;  // part of the numerics record
+    Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too
     IoEngine io_engine = IoEngine::automatic;
     bool operator==(const AdvancedConfig&) const = default;
 };

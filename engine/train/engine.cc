@@ -50,7 +50,7 @@ struct Engine::Segment {
 Engine::Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory)
     : options_(std::move(options)),
       memory_(std::move(memory)),
-      compute_(options_.config, options_.workload.dtype),
+      compute_(options_.config, options_.workload.dtype, options_.kernels),
       update_pool_(static_cast<uint32_t>(options_.update_threads)) {}
 
 Engine::~Engine() = default;

@@ -25,6 +25,7 @@ struct EngineOptions {
     offload::Workload workload;  // micro_batch_count_max, act_bytes and workspace_bytes are set
     offload::Plan plan;
     int compute_threads = 1;
+    Kernels kernels = Kernels::fused;
     int update_threads = 1;
     AdamStepOf adam_step_of;
     RecordOf record_of;

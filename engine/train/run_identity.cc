@@ -112,6 +112,7 @@ std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads) {
     return {fact("numerics", numerics_version),
             fact("library", torch_version()),
             fact("matmul", matmul_description(config.dtype)),
+            fact("kernels", name_of(config.offload.advanced.kernels)),
             fact("compute_threads", compute_threads),
             fact("gradients", name_of(config.offload.gradients)),
             fact("gradient_accumulation_steps", config.gradient_accumulation_steps),

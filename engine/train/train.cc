@@ -185,7 +185,7 @@ class Training {
             return shape.row_count * shape.column_count;
         };
         const MicroBatchShape largest = std::ranges::max(shapes_, {}, token_count);
-        const LlamaCompute compute(inputs_.model, config_.dtype);
+        const LlamaCompute compute(inputs_.model, config_.dtype, config_.offload.advanced.kernels);
         uint64_t workspace_bytes = 0;
         for (const MicroBatchShape& shape : shapes_) {
             workspace_bytes = std::max(
@@ -226,6 +226,7 @@ class Training {
             .workload = placement_.workload,
             .plan = placement_.plan,
             .compute_threads = compute_threads_,
+            .kernels = config_.offload.advanced.kernels,
             .update_threads = thread_count_of(config_.offload.advanced.update_threads, 1),
             .adam_step_of =
                 [lr, config = config_](int64_t update_index) {

@@ -3,9 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace headrace::engine {
 
 enum class Kernels : uint8_t { fused, reference };
+
+constexpr std::string_view name_of(Kernels kernels) {
+    return kernels == Kernels::fused ? "fused" : "reference";
+}
 
 }  // namespace headrace::engine

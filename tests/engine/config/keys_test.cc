@@ -63,6 +63,7 @@ TEST(KeysTest, values_are_taken_and_written_back) {
         {"part_bytes", "1MiB", "1MiB"},
         {"stash_tier", "gpu", "gpu"},
         {"accumulator_tier", "nvme", "nvme"},
+        {"kernels", "reference", "reference"},
         {"io_engine", "threads", "threads"},
     };
     for (const Row& row : rows) {
@@ -115,6 +116,7 @@ TEST(KeysTest, what_a_field_cannot_be_is_said_and_changes_nothing) {
         {"accumulator_tier", "gpu", "must be ram, nvme, or auto"},
         {"update_threads", "513", "must be a whole number from 1 to 512 or auto"},
         {"compute_threads", "100000", "must be a whole number from 1 to 512 or auto"},
+        {"kernels", "aten", "must be one of fused, reference"},
         {"io_engine", "aio", "must be one of auto, uring, threads"},
     };
     for (const Row& row : rows) {
