@@ -5,9 +5,9 @@
 // live. tests/kernels/host/adamw_test.cc holds the two equal, tests/kernels/cuda/adamw_test.cc the
 // card and the host twin.
 //
-// Formats: moments in fp32, or in bf16 rounded at random as cpu_adam/rounding.h says; with a bf16
-// weight whose fp32 master is split into hi and lo, or with an fp32 weight; gradients in bf16 or
-// fp32. (Not yet: int8 moments, fp16 weights and gradients.) An element of zeros stays zero. Every
+// Formats: moments in fp32, or in bf16 or int8 rounded at random as cpu_adam/rounding.h says; with
+// a bf16 weight whose fp32 master is split into hi and lo, or with an fp32 weight; gradients in
+// bf16 or fp32. (Not yet: fp16 weights and gradients.) An element of zeros stays zero. Every
 // NaN that is stored is 0x7FC00000.
 //
 // Plain structs only: this header is compiled by nvcc too, and crosses the border of the module.
@@ -37,7 +37,8 @@ struct RoundingBits {
 };
 
 // The elements of one call, in the memory of the device that updates them. Set are exactly one of
-// each: {hi and lo, weight}, {m and v, m_bf16 and v_bf16} and {gradient_bf16, gradient_fp32}.
+// each: {hi and lo, weight}, {m and v, m_bf16 and v_bf16, m_int8 and root_uint8 and steps} and
+// {gradient_bf16, gradient_fp32}. In int8 the first element begins a block of 32 of the layer.
 // Aligned to 16 bytes, as every block of a part is in every slot.
 struct UpdateOperands {
     uint64_t element_count = 0;
@@ -52,8 +53,11 @@ struct UpdateOperands {
     uint16_t* v_bf16 = nullptr;
     uint64_t first_element = 0;  // in the layer's flat run: numbers the random bits
     RoundingBits rounding{};
+    int8_t* m_int8 = nullptr;       // in steps of the block
+    uint8_t* root_uint8 = nullptr;  // of sqrt(v)
+    uint16_t* steps = nullptr;      // bf16: of m, of root; per block of 32
 };
-static_assert(sizeof(UpdateOperands) == 12 * sizeof(uint64_t));
+static_assert(sizeof(UpdateOperands) == 15 * sizeof(uint64_t));
 
 // The first broken rule of the comment above, or null.
 const char* find_fault(const UpdateOperands& operands);

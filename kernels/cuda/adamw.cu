@@ -5,6 +5,7 @@
 //   hi, lo, bf16 gradient                                      8-byte loads and stores
 //   bf16 m, v                                                  8-byte loads and stores
 //   fp32 m, v, weight, gradient                                16-byte loads and stores
+//   int8 m, v                                                  block by block, see below
 //   a tail of fewer than 4 elements                            one element each, by the first
 //   threads
 //
@@ -15,6 +16,7 @@
 
 #include "kernels/adamw_rule.h"
 #include "kernels/cuda/module.h"
+#include "offload/check.h"
 
 namespace headrace::kernels {
 
@@ -107,13 +109,29 @@ __global__ void __launch_bounds__(threads_per_block)
     if (tail < operands.element_count) adamw_rule::update_element(factors, operands, tail);
 }
 
+// int8: a thread takes whole blocks of 32, whose bytes lie together; a warp's lie together too.
+__global__ void __launch_bounds__(threads_per_block)
+    update_blocks(const UpdateFactors factors, const UpdateOperands operands) {
+    constexpr uint64_t block = adamw_rule::int8_block;
+    const uint64_t thread = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    const uint64_t thread_count = uint64_t{gridDim.x} * blockDim.x;
+    for (uint64_t first = thread * block; first < operands.element_count;
+         first += thread_count * block) {
+        const uint64_t left = operands.element_count - first;
+        adamw_rule::update_block(factors, operands, first, left < block ? left : block);
+    }
+}
+
+uint32_t block_count_of(uint64_t thread_count) {
+    const uint64_t wanted = (thread_count + threads_per_block - 1) / threads_per_block;
+    return static_cast<uint32_t>(wanted < blocks_max ? wanted : blocks_max);
+}
+
 template <bool split_weight, bool bf16_gradient, bool bf16_moments>
 void launch(const UpdateFactors& factors, const UpdateOperands& operands, cudaStream_t stream) {
     const uint64_t quad_count = operands.element_count / quad + 1;  // the tail counts as one
-    const uint64_t wanted = (quad_count + threads_per_block - 1) / threads_per_block;
-    const auto block_count = static_cast<uint32_t>(wanted < blocks_max ? wanted : blocks_max);
     update_all<split_weight, bf16_gradient, bf16_moments>
-        <<<block_count, threads_per_block, 0, stream>>>(factors, operands);
+        <<<block_count_of(quad_count), threads_per_block, 0, stream>>>(factors, operands);
 }
 
 template <bool split_weight, bool bf16_gradient>
@@ -130,8 +148,18 @@ void launch_with_moments(const UpdateFactors& factors, const UpdateOperands& ope
 
 extern "C" __attribute__((visibility("default"))) int headrace_cuda_update(
     const UpdateFactors* factors, const UpdateOperands* operands, void* stream) {
+    CHECK(factors != nullptr);
+    CHECK(operands != nullptr);
+    CHECK((operands->hi != nullptr) != (operands->weight != nullptr));
+    CHECK((operands->gradient_bf16 != nullptr) != (operands->gradient_fp32 != nullptr));
     if (operands->element_count == 0) return cudaSuccess;
     auto* on = static_cast<cudaStream_t>(stream);
+    if (operands->m_int8 != nullptr) {
+        const uint64_t block_count = operands->element_count / adamw_rule::int8_block + 1;
+        update_blocks<<<block_count_of(block_count), threads_per_block, 0, on>>>(*factors,
+                                                                                 *operands);
+        return cudaGetLastError();
+    }
     const bool is_split = operands->hi != nullptr;
     const bool is_narrow = operands->gradient_bf16 != nullptr;
     if (is_split && is_narrow) launch_with_moments<true, true>(*factors, *operands, on);

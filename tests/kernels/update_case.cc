@@ -52,11 +52,15 @@ UpdateOperands UpdateCase::operands() {
             .m_bf16 = data_or_null(m_bf16),
             .v_bf16 = data_or_null(v_bf16),
             .first_element = case_first_element,
-            .rounding = case_rounding};
+            .rounding = case_rounding,
+            .m_int8 = data_or_null(m_int8),
+            .root_uint8 = data_or_null(root_uint8),
+            .steps = data_or_null(steps)};
 }
 
 bool UpdateCase::operator==(const UpdateCase& other) const {
-    return hi == other.hi && lo == other.lo && gradient_bf16 == other.gradient_bf16 &&
+    return m_int8 == other.m_int8 && root_uint8 == other.root_uint8 && steps == other.steps &&
+           hi == other.hi && lo == other.lo && gradient_bf16 == other.gradient_bf16 &&
            m_bf16 == other.m_bf16 && v_bf16 == other.v_bf16 && same_bits(weight, other.weight) &&
            same_bits(m, other.m) && same_bits(v, other.v) &&
            same_bits(gradient_fp32, other.gradient_fp32);
@@ -66,7 +70,8 @@ std::vector<CaseShape> case_shapes() {
     std::vector<CaseShape> shapes;
     for (const CaseWeight weight : {CaseWeight::split, CaseWeight::fp32}) {
         for (const CaseGradient gradient : {CaseGradient::bf16, CaseGradient::fp32}) {
-            for (const CaseMoments moments : {CaseMoments::fp32, CaseMoments::bf16}) {
+            for (const CaseMoments moments :
+                 {CaseMoments::fp32, CaseMoments::bf16, CaseMoments::int8}) {
                 shapes.push_back({.weight = weight, .gradient = gradient, .moments = moments});
             }
         }
@@ -95,6 +100,18 @@ UpdateCase make_case(const CaseShape& shape, uint32_t seed) {
         if (shape.moments == CaseMoments::fp32) {
             made.m.push_back(m);
             made.v.push_back(v);
+        } else if (shape.moments == CaseMoments::int8) {
+            if (i % 32 == 0) {
+                // Of blocks far apart; every fifth has zeros only.
+                const bool is_zero = i / 32 % 5 == 4;
+                made.steps.push_back(
+                    is_zero ? 0 : cut(std::ldexp(1.5f, -static_cast<int>(i / 32 % 40))));
+                made.steps.push_back(
+                    is_zero ? 0 : cut(std::ldexp(1.25f, -static_cast<int>(i / 32 % 37))));
+            }
+            const bool is_zero = made.steps.back() == 0;
+            made.m_int8.push_back(is_zero ? 0 : static_cast<int8_t>(generator() % 256));
+            made.root_uint8.push_back(is_zero ? 0 : static_cast<uint8_t>(generator() % 256));
         } else {
             made.m_bf16.push_back(cut(m));
             made.v_bf16.push_back(cut(v));

@@ -13,13 +13,15 @@ namespace headrace::kernels {
 
 enum class CaseWeight : uint8_t { split, fp32 };
 enum class CaseGradient : uint8_t { bf16, fp32 };
-enum class CaseMoments : uint8_t { fp32, bf16 };
+enum class CaseMoments : uint8_t { fp32, bf16, int8 };
 
 struct UpdateCase {
-    std::vector<uint16_t> hi, lo, gradient_bf16, m_bf16, v_bf16;
+    std::vector<uint16_t> hi, lo, gradient_bf16, m_bf16, v_bf16, steps;
+    std::vector<int8_t> m_int8;
+    std::vector<uint8_t> root_uint8;
     std::vector<float> weight, m, v, gradient_fp32;
 
-    uint64_t element_count() const { return std::max(m.size(), m_bf16.size()); }
+    uint64_t element_count() const { return std::max({m.size(), m_bf16.size(), m_int8.size()}); }
     // Of a part that does not begin its layer, under some key.
     UpdateOperands operands();
     bool operator==(const UpdateCase& other) const;  // of bits
@@ -32,7 +34,7 @@ struct CaseShape {
     uint64_t element_count = 0;
 };
 
-// The eight formats; element_count is to be set.
+// The twelve formats; element_count is to be set.
 std::vector<CaseShape> case_shapes();
 
 inline constexpr uint64_t case_first_element = 4096;

@@ -19,6 +19,7 @@ std::string ptx_text() {
 }
 
 std::string kernel_name(const CaseShape& shape) {
+    if (shape.moments == CaseMoments::int8) return "update_blocks";
     const auto flag = [](bool is_set) { return is_set ? "Lb1E" : "Lb0E"; };
     return std::string("update_allI") + flag(shape.weight == CaseWeight::split) +
            flag(shape.gradient == CaseGradient::bf16) + flag(shape.moments == CaseMoments::bf16) +

@@ -58,6 +58,9 @@ UpdateCase updated_on_card(const CudaUpdate& update, const UpdateCase& before) {
     const DeviceArray<float> weight(before.weight), m(before.m), v(before.v);
     const DeviceArray<float> gradient_fp32(before.gradient_fp32);
     const DeviceArray<uint16_t> m_bf16(before.m_bf16), v_bf16(before.v_bf16);
+    const DeviceArray<uint16_t> steps(before.steps);
+    const DeviceArray<int8_t> m_int8(before.m_int8);
+    const DeviceArray<uint8_t> root_uint8(before.root_uint8);
     const UpdateOperands operands{.element_count = before.element_count(),
                                   .hi = hi.get(),
                                   .lo = lo.get(),
@@ -69,7 +72,10 @@ UpdateCase updated_on_card(const CudaUpdate& update, const UpdateCase& before) {
                                   .m_bf16 = m_bf16.get(),
                                   .v_bf16 = v_bf16.get(),
                                   .first_element = case_first_element,
-                                  .rounding = case_rounding};
+                                  .rounding = case_rounding,
+                                  .m_int8 = m_int8.get(),
+                                  .root_uint8 = root_uint8.get(),
+                                  .steps = steps.get()};
     EXPECT_EQ(find_fault(operands), nullptr);
     cudaStream_t stream = nullptr;
     EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
@@ -88,6 +94,9 @@ UpdateCase updated_on_card(const CudaUpdate& update, const UpdateCase& before) {
     after.gradient_fp32 = gradient_fp32.values();
     after.m_bf16 = m_bf16.values();
     after.v_bf16 = v_bf16.values();
+    after.steps = steps.values();
+    after.m_int8 = m_int8.values();
+    after.root_uint8 = root_uint8.values();
     return after;
 }
 

@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda/ptx_machine.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -67,9 +68,92 @@ uint64_t low(uint64_t value) {
     return value & low_32;
 }
 
-// One result of the values of the operands behind it.
+int32_t as_int(uint64_t value) {
+    return static_cast<int32_t>(low(value));
+}
+
+uint64_t as_u32(int32_t value) {
+    return static_cast<uint32_t>(value);
+}
+
+bool is_unordered(uint64_t a, uint64_t b) {
+    return std::isnan(as_float(a)) || std::isnan(as_float(b));
+}
+
+// Saturated, as cvt does; NaN is 0.
+int32_t nearest_int(float value) {
+    if (std::isnan(value)) return 0;
+    const double rounded = std::nearbyint(static_cast<double>(value));
+    return static_cast<int32_t>(std::clamp(rounded, -2147483648.0, 2147483647.0));
+}
+
+// One result of the values of the operands behind it: words, predicates, jumps' conditions.
+void add_integers(std::map<std::string, Function>& table) {
+    const std::map<std::string, Function> more = {
+        {"mov.u16", [](const Arguments& a) { return a[0]; }},
+        {"mov.pred", [](const Arguments& a) { return a[0]; }},
+        {"or.pred", [](const Arguments& a) { return a[0] | a[1]; }},
+        {"xor.pred", [](const Arguments& a) { return a[0] ^ a[1]; }},
+        {"not.b64", [](const Arguments& a) { return ~a[0]; }},
+        {"sub.s64", [](const Arguments& a) { return a[0] - a[1]; }},
+        {"mul.lo.s64", [](const Arguments& a) { return a[0] * a[1]; }},
+        {"min.u64", [](const Arguments& a) { return std::min(a[0], a[1]); }},
+        {"max.u64", [](const Arguments& a) { return std::max(a[0], a[1]); }},
+        {"max.u32", [](const Arguments& a) { return std::max(low(a[0]), low(a[1])); }},
+        {"min.s32",
+         [](const Arguments& a) { return as_u32(std::min(as_int(a[0]), as_int(a[1]))); }},
+        {"max.s32",
+         [](const Arguments& a) { return as_u32(std::max(as_int(a[0]), as_int(a[1]))); }},
+        {"shr.s32", [](const Arguments& a) { return as_u32(as_int(a[0]) >> a[1]); }},
+        {"setp.lt.s32", [](const Arguments& a) { return uint64_t{as_int(a[0]) < as_int(a[1])}; }},
+        {"setp.eq.s32", [](const Arguments& a) { return uint64_t{low(a[0]) == low(a[1])}; }},
+        {"setp.ne.s32", [](const Arguments& a) { return uint64_t{low(a[0]) != low(a[1])}; }},
+        {"setp.gt.u32", [](const Arguments& a) { return uint64_t{low(a[0]) > low(a[1])}; }},
+        {"setp.eq.b64", [](const Arguments& a) { return uint64_t{a[0] == a[1]}; }},
+        {"setp.le.u64", [](const Arguments& a) { return uint64_t{a[0] <= a[1]}; }},
+        {"setp.gt.u64", [](const Arguments& a) { return uint64_t{a[0] > a[1]}; }},
+        {"setp.eq.s16",
+         [](const Arguments& a) { return uint64_t{(a[0] & 0xFFFFu) == (a[1] & 0xFFFFu)}; }},
+        {"selp.u32", [](const Arguments& a) { return a[2] != 0 ? a[0] : a[1]; }},
+        {"cvt.s16.s8", [](const Arguments& a) {
+             return uint64_t{static_cast<uint16_t>(static_cast<int8_t>(a[0]))};
+         }}};
+    table.insert(more.begin(), more.end());
+}
+
+// The same of floats: comparisons (with "u": also true where one is a NaN) and conversions.
+void add_floats(std::map<std::string, Function>& table) {
+    const std::map<std::string, Function> more = {
+        {"setp.lt.f32",
+         [](const Arguments& a) { return uint64_t{as_float(a[0]) < as_float(a[1])}; }},
+        {"setp.gt.f32",
+         [](const Arguments& a) { return uint64_t{as_float(a[0]) > as_float(a[1])}; }},
+        {"setp.eq.f32",
+         [](const Arguments& a) { return uint64_t{as_float(a[0]) == as_float(a[1])}; }},
+        {"setp.leu.f32",
+         [](const Arguments& a) {
+             return uint64_t{is_unordered(a[0], a[1]) || as_float(a[0]) <= as_float(a[1])};
+         }},
+        {"setp.geu.f32",
+         [](const Arguments& a) {
+             return uint64_t{is_unordered(a[0], a[1]) || as_float(a[0]) >= as_float(a[1])};
+         }},
+        {"setp.neu.f32",
+         [](const Arguments& a) {
+             return uint64_t{is_unordered(a[0], a[1]) || as_float(a[0]) != as_float(a[1])};
+         }},
+        {"cvt.rni.s32.f32", [](const Arguments& a) { return as_u32(nearest_int(as_float(a[0]))); }},
+        {"cvt.rn.f32.u16",
+         [](const Arguments& a) { return as_bits(static_cast<float>(a[0] & 0xFFFFu)); }},
+        {"cvt.rn.f32.s16", [](const Arguments& a) {
+             return as_bits(static_cast<float>(static_cast<int16_t>(a[0])));
+         }}};
+    table.insert(more.begin(), more.end());
+}
+
+// The rest.
 const std::map<std::string, Function>& functions() {
-    static const std::map<std::string, Function> table = {
+    static const std::map<std::string, Function> common = {
         {"mov.u32", [](const Arguments& a) { return a[0]; }},
         {"mov.u64", [](const Arguments& a) { return a[0]; }},
         {"mov.b32", [](const Arguments& a) { return a.size() == 1 ? a[0] : a[0] | a[1] << 16; }},
@@ -116,6 +200,12 @@ const std::map<std::string, Function>& functions() {
              return as_bits(std::fma(as_float(a[0]), as_float(a[1]), as_float(a[2])));
          }},
         {"sqrt.rn.f32", [](const Arguments& a) { return as_bits(std::sqrt(as_float(a[0]))); }}};
+    static const std::map<std::string, Function> table = [] {
+        std::map<std::string, Function> all = common;
+        add_integers(all);
+        add_floats(all);
+        return all;
+    }();
     return table;
 }
 
@@ -124,6 +214,7 @@ uint64_t moved_bytes(const std::string& opcode) {
     const bool is_memory = opcode.starts_with("ld.param.") || opcode.starts_with("ld.global.") ||
                            opcode.starts_with("st.global.");
     if (!is_memory) return 0;
+    if (opcode.ends_with(".u8") || opcode.ends_with(".s8")) return 1;
     if (opcode.ends_with(".u16")) return 2;
     if (opcode.ends_with(".f32") || opcode.ends_with(".u32")) return 4;
     return opcode.ends_with(".u64") ? 8 : 0;
@@ -284,6 +375,10 @@ bool PtxKernel::do_memory(const Instruction& instruction, Thread& thread) const 
         } else {
             uint64_t value = 0;
             std::memcpy(&value, at, element_bytes);
+            // 16 bits: no register of a byte is wider here.
+            if (instruction.opcode.ends_with(".s8")) {
+                value = static_cast<uint16_t>(static_cast<int8_t>(value));
+            }
             thread.registers[element.index] = value;
         }
         at += element_bytes;

@@ -31,15 +31,15 @@ UpdateFactors factors_of(const cpu_adam::StepFactors& factors) {
 constexpr cpu_adam::RoundingKey case_key{.seed = 42, .layer = 7};
 
 template <typename T>
-void put(std::vector<std::byte>& bytes, uint64_t& offset_bytes, const std::vector<T>& values) {
+void put(std::vector<std::byte>& bytes, uint64_t offset_bytes, const std::vector<T>& values) {
+    if (values.empty()) return;
     std::memcpy(bytes.data() + offset_bytes, values.data(), values.size() * sizeof(T));
-    offset_bytes += values.size() * sizeof(T);
 }
 
 template <typename T>
-void get(const std::vector<std::byte>& bytes, uint64_t& offset_bytes, std::vector<T>& values) {
+void get(const std::vector<std::byte>& bytes, uint64_t offset_bytes, std::vector<T>& values) {
+    if (values.empty()) return;
     std::memcpy(values.data(), bytes.data() + offset_bytes, values.size() * sizeof(T));
-    offset_bytes += values.size() * sizeof(T);
 }
 
 // The same case through cpu_adam, whose state is one run of bytes: m, v, lo.
@@ -48,15 +48,19 @@ UpdateCase updated_by(const cpu_adam::Row& row, const cpu_adam::StepFactors& fac
     const uint64_t element_count = one.element_count();
     const bool is_split = !one.hi.empty();
     const Dtype weight_dtype = is_split ? Dtype::bf16 : Dtype::fp32;
-    const bool is_narrow_state = !one.m_bf16.empty();
-    const auto format = is_narrow_state ? offload::StateFormat::bf16 : offload::StateFormat::fp32;
-    std::vector<std::byte> state(offload::opt_bytes(weight_dtype, format, element_count));
-    uint64_t offset_bytes = 0;
-    put(state, offset_bytes, one.m);
-    put(state, offset_bytes, one.v);
-    put(state, offset_bytes, one.m_bf16);
-    put(state, offset_bytes, one.v_bf16);
-    put(state, offset_bytes, one.lo);
+    const auto format = !one.m_bf16.empty()   ? offload::StateFormat::bf16
+                        : !one.m_int8.empty() ? offload::StateFormat::int8
+                                              : offload::StateFormat::fp32;
+    const offload::StateLayout layout = offload::state_layout(weight_dtype, format, element_count);
+    std::vector<std::byte> state(layout.size_bytes);
+    put(state, layout.m_offset_bytes, one.m);
+    put(state, layout.v_offset_bytes, one.v);
+    put(state, layout.m_offset_bytes, one.m_bf16);
+    put(state, layout.v_offset_bytes, one.v_bf16);
+    put(state, layout.m_offset_bytes, one.m_int8);
+    put(state, layout.v_offset_bytes, one.root_uint8);
+    put(state, layout.steps_offset_bytes, one.steps);
+    put(state, layout.master_offset_bytes, one.lo);
     const bool is_narrow = !one.gradient_bf16.empty();
     cpu_adam::PartUpdate part;
     part.element_count = element_count;
@@ -72,12 +76,14 @@ UpdateCase updated_by(const cpu_adam::Row& row, const cpu_adam::StepFactors& fac
                               : std::as_bytes(std::span(one.gradient_fp32));
     cpu_adam::update_range(row, factors, part,
                            {.first_element = 0, .element_count = element_count});
-    offset_bytes = 0;
-    get(state, offset_bytes, one.m);
-    get(state, offset_bytes, one.v);
-    get(state, offset_bytes, one.m_bf16);
-    get(state, offset_bytes, one.v_bf16);
-    get(state, offset_bytes, one.lo);
+    get(state, layout.m_offset_bytes, one.m);
+    get(state, layout.v_offset_bytes, one.v);
+    get(state, layout.m_offset_bytes, one.m_bf16);
+    get(state, layout.v_offset_bytes, one.v_bf16);
+    get(state, layout.m_offset_bytes, one.m_int8);
+    get(state, layout.v_offset_bytes, one.root_uint8);
+    get(state, layout.steps_offset_bytes, one.steps);
+    get(state, layout.master_offset_bytes, one.lo);
     return one;
 }
 
