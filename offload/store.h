@@ -63,8 +63,8 @@ struct Transfer {
 struct CommitRecord {
     uint64_t attempts = 0;      // steps tried: the position in the data
     uint64_t updates = 0;       // steps applied: Adam's step and the learning rate's
-    double gradient_scale = 1;  // 1 without a scaler
-    uint64_t scale_steps = 0;   // steps since the scale last changed
+    double gradient_scale = 1;  // the loss scale of the next step; 1 without a scaler
+    uint64_t scale_steps = 0;   // finite steps since the last that was not: when it may rise
     std::string numerics{};     // what may change a bit; at most numerics_bytes_max
     std::string payload{};      // the engine's own; at most payload_bytes_max
     bool operator==(const CommitRecord&) const = default;

@@ -25,6 +25,12 @@ constexpr Alias aliases[] = {
     {"save_dir", "output_dir"},
     {"torch_dtype", "dtype"},
     {"precision", "dtype"},
+    {"fp16.loss_scale", "loss_scale"},
+    {"fp16.initial_scale_power", "initial_scale_power"},
+    {"fp16.loss_scale_window", "loss_scale_window"},
+    {"fp16.hysteresis", "hysteresis"},
+    {"fp16.consecutive_hysteresis", "consecutive_hysteresis"},
+    {"fp16.min_loss_scale", "min_loss_scale"},
     {"cutoff_len", "max_length"},
     {"seq_len", "max_length"},
     {"seq_length", "max_length"},
@@ -63,9 +69,8 @@ constexpr Alias aliases[] = {
 };
 
 constexpr SwitchAlias switch_aliases[] = {
-    {"bf16", "dtype", "bf16"},
-    {"fp16", "dtype", "fp16"},
-    {"fp32", "dtype", "fp32"},
+    {"bf16", "dtype", "bf16"},         {"fp16", "dtype", "fp16"},         {"fp32", "dtype", "fp32"},
+    {"bf16.enabled", "dtype", "bf16"}, {"fp16.enabled", "dtype", "fp16"},
 };
 
 constexpr std::string_view recompute_note =
@@ -78,6 +83,9 @@ constexpr std::string_view no_packing =
     "packing is not supported yet: remove it; samples are padded to the longest of a micro-batch";
 constexpr std::string_view no_adapters =
     "adapters are not supported: Headrace trains every weight; remove it";
+constexpr std::string_view no_other_precision =
+    "weights in the compute dtype with an fp32 master are what there is here: write false or "
+    "remove it";
 constexpr std::string_view no_split =
     "there is no random split: write the held-out samples to a file of their own, and name it in "
     "eval_data";
@@ -100,6 +108,9 @@ constexpr ForeignSetting foreign_settings[] = {
     {"load_in_8bit", "false", "", no_adapters},
     {"optim", "adamw|adamw_torch|adamw_torch_fused|adamw_hf", "the optimizer is AdamW, always",
      "the optimizer is AdamW, always: write adamw or remove it"},
+    {"fp16.auto_cast", "false", "", no_other_precision},
+    {"fp16.fp16_master_weights_and_grads", "false", "", no_other_precision},
+    {"bf16.bf16_master_weights_and_grads", "false", "", no_other_precision},
     {"sample_packing", "false", "", no_packing},
     {"neat_packing", "false", "", no_packing},
     {"packing", "false", "", no_packing},

@@ -97,9 +97,9 @@ Fault read(const TextListField& field, const YamlValue& value, RunConfig& config
 }
 
 Fault read(const CountField& field, const YamlValue& value, RunConfig& config) {
-    const std::optional<int64_t> count = count_in(value.text, {.min = field.min, .max = count_max});
+    const std::optional<int64_t> count = count_in(value.text, {.min = field.min, .max = field.max});
     if (!count) {
-        return must_be(fmt::format("a whole number from {} to {}", field.min, count_max), value);
+        return must_be(fmt::format("a whole number from {} to {}", field.min, field.max), value);
     }
     field.of(config) = *count;
     return {};

@@ -37,6 +37,7 @@ struct TextListField {  // a list, or one text
 struct CountField {
     FieldOf<int64_t> of;
     int64_t min;
+    int64_t max = count_max;
 };
 struct SeedField {
     FieldOf<uint64_t> of;

@@ -38,6 +38,11 @@ bool is_section(std::string_view name) {
     return name == "offload" || name == "offload.advanced" || name == "advanced";
 }
 
+// `fp16: true` is a switch; `fp16: {enabled: true, loss_scale: 0}` is DeepSpeed's section.
+bool is_precision_section(const std::string& name, const YamlValue& value) {
+    return (name == "fp16" || name == "bf16") && value.kind == YamlValue::Kind::map;
+}
+
 // Reads settings into a RunConfig, one by one, collecting faults.
 class Loader {
   public:
@@ -51,7 +56,9 @@ class Loader {
             const std::string name = prefix + section.keys[i];
             const std::string origin =
                 file.empty() ? std::string(command_line) : fmt::format("{}:{}", file, value.line);
-            if (!is_section(name)) {
+            if (is_precision_section(name, value)) {
+                add_section(value, name + ".", file);
+            } else if (!is_section(name)) {
                 set({name, value, origin});
             } else if (value.kind == YamlValue::Kind::map) {
                 add_section(value, name + ".", file);
@@ -108,6 +115,7 @@ class Loader {
     void refuse_unknown(const Setting& setting);
     void fill_defaults();
     void check_schedule();
+    void check_loss_scale();
     void check_evaluation();
     void check_tiers();
     void check_commits();
@@ -244,6 +252,23 @@ void Loader::check_schedule() {
     }
 }
 
+void Loader::check_loss_scale() {
+    const RunConfig& config = loaded.config;
+    const LossScaleRule& rule = config.loss_scale;
+    for (const std::string_view key : {"loss_scale", "initial_scale_power", "loss_scale_window",
+                                       "hysteresis", "consecutive_hysteresis", "min_loss_scale"}) {
+        if (!is_given(key) || config.dtype == offload::Dtype::fp16) continue;
+        note(fmt::format("{} has no effect: dtype is {}", key, name_of(config.dtype)));
+    }
+    if (rule.fixed_scale == 0 && rule.min_scale > initial_loss_scale(rule).scale) {
+        fault(is_given("min_loss_scale") ? loaded.origins["min_loss_scale"]
+                                         : loaded.origins["initial_scale_power"],
+              "min_loss_scale",
+              fmt::format("must be at most 2 to the initial_scale_power ({:g}), but is {:g}",
+                          initial_loss_scale(rule).scale, rule.min_scale));
+    }
+}
+
 void Loader::check_evaluation() {
     const RunConfig& config = loaded.config;
     if (!config.eval_steps || !config.eval_data.empty()) return;
@@ -307,6 +332,7 @@ void Loader::finish() {
     }
     fill_defaults();
     check_schedule();
+    check_loss_scale();
     check_evaluation();
     check_tiers();
     check_commits();

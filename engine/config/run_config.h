@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/config/loss_scale.h"
 #include "engine/torch/ops/kernels.h"
 #include "offload/dtype.h"
 #include "offload/tier.h"
@@ -92,8 +93,9 @@ struct RunConfig {
     std::string output_dir;  // default: runs/<last component of model>
 
     Device device = Device::automatic;
-    offload::Dtype dtype = offload::Dtype::bf16;  // bf16 or fp32
-    int64_t max_length = 2048;                    // tokens per sample
+    offload::Dtype dtype = offload::Dtype::bf16;
+    LossScaleRule loss_scale;   // obeyed where dtype is fp16
+    int64_t max_length = 2048;  // tokens per sample
     bool shuffle = true;
 
     int64_t per_device_train_batch_size = 1;  // rows of a micro-batch

@@ -51,7 +51,9 @@ Engine::Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory)
     : options_(std::move(options)),
       memory_(std::move(memory)),
       compute_(options_.config, options_.workload.dtype, options_.kernels),
-      update_pool_(static_cast<uint32_t>(options_.update_threads)) {}
+      update_pool_(static_cast<uint32_t>(options_.update_threads)) {
+    progress_.loss_scale = initial_loss_scale(options_.loss_scale);
+}
 
 Engine::~Engine() = default;
 
@@ -88,6 +90,7 @@ Status Engine::take_memory() {
                                                  .ram_slab = *ram,
                                                  .adam_step_of = options_.adam_step_of,
                                                  .max_grad_norm = options_.max_grad_norm,
+                                                 .loss_scale = options_.loss_scale,
                                                  .record_of = options_.record_of,
                                                  .poison_released = options_.poison_released});
     executor_->use(list);
@@ -134,6 +137,7 @@ Status Engine::resume(const Progress& progress) {
     CHECK(commits());
     CHECK_EQ(progress_.attempts, 0);
     progress_ = progress;
+    progress_.loss_scale = resumed_loss_scale(progress.loss_scale, options_.loss_scale);
     return load_memory_homes(homes());
 }
 
@@ -225,8 +229,6 @@ Status Engine::train_segment(const TrainOptions& options, int64_t first, int64_t
         data.trains = period.trains;
         if (!period.trains) return {};
         data.batch = options.batch_of(data.step);
-        const int64_t trained = data.batch.trained_token_count;
-        data.loss_scale = trained > 0 ? static_cast<float>(1.0 / static_cast<double>(trained)) : 0;
         data.losses.resize(data.batch.micro_batches.size());
         return {};
     };

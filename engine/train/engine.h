@@ -30,6 +30,7 @@ struct EngineOptions {
     AdamStepOf adam_step_of;
     RecordOf record_of;
     double max_grad_norm = 0;
+    LossScaleRule loss_scale = unscaled;
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
     // Makes the store for these places, once the ram slab is there to be registered as I/O buffers;

@@ -161,9 +161,7 @@ Result<Verdict> Executor::execute(const offload::Ticket& ticket) {
         case OpKind::fetch:
         case OpKind::evict: copy(op, ticket.period); return Verdict::skip;
         case OpKind::compute:
-            if (Status status = compute(op, data_of(ticket.period)); !status) {
-                return status.error();
-            }
+            if (Status status = compute(op, ticket.period); !status) return status.error();
             return Verdict::skip;
         case OpKind::reduce: reduce(op); return Verdict::skip;
         case OpKind::update: update(op); return Verdict::skip;
@@ -215,7 +213,8 @@ void Executor::copy(const Op& op, int64_t period) const {
     kernels::copy_bytes(value_bytes(target, period), value_bytes(source, period));
 }
 
-Status Executor::compute(const Op& op, PeriodData& data) {
+Status Executor::compute(const Op& op, int64_t period) {
+    PeriodData& data = data_of(period);
     const auto m = static_cast<size_t>(op.micro_batch);
     CHECK_LT(m, data.batch.micro_batches.size());
     const MicroBatch batch = view_of(data.batch.micro_batches[m]);
@@ -226,7 +225,7 @@ Status Executor::compute(const Op& op, PeriodData& data) {
             case Pass::forward: forward(op, batch); break;
             case Pass::backward: backward(op, batch); break;
             case Pass::head:
-            case Pass::loss: data.losses[m] = head(op, batch, data.loss_scale); break;
+            case Pass::loss: data.losses[m] = head(op, batch, period); break;
             case Pass::none: CHECK_TEXT(false, "a compute op without a pass");
         }
     });
@@ -283,7 +282,7 @@ void Executor::backward(const Op& op, const MicroBatch& batch) const {
     }
 }
 
-HeadResult Executor::head(const Op& op, const MicroBatch& batch, float loss_scale) const {
+HeadResult Executor::head(const Op& op, const MicroBatch& batch, int64_t period) const {
     LlamaCompute::Head io{.weights = run_bytes(op, Kind::hi, Mode::read, op.layer),
                           .hidden_in = hidden_bytes(op, Kind::act, Mode::read, batch)};
     const bool is_tied = parts_.config->tied;
@@ -293,7 +292,11 @@ HeadResult Executor::head(const Op& op, const MicroBatch& batch, float loss_scal
     if (is_tied) io.embedding_accumulator = accumulator(op, 0);
     io.accumulator = accumulator(op, op.layer);
     io.accumulate = op.micro_batch == 0 ? Accumulate::store : Accumulate::add;
-    io.loss_scale = loss_scale;
+    // The head's weights waited for the update of the step before, and so for its verdict.
+    const PeriodData& data = data_[static_cast<size_t>(period % 2)];
+    const Progress& before = progress_before(period);
+    CHECK_EQ(before.attempts, data.step);
+    io.loss_scale = loss_scale_of_token(before.loss_scale.scale, data.batch.trained_token_count);
     return parts_.compute->head(batch, io);
 }
 
@@ -345,6 +348,7 @@ Verdict Executor::give_verdict(int64_t period) {
     StepOutcome& outcome = data.outcome;
     outcome = StepOutcome{};
     outcome.step = data.step;
+    outcome.loss_scale = before.loss_scale.scale;
     outcome.counts = data.batch;
     outcome.counts.micro_batches.clear();
     double loss_sum = 0;
@@ -363,18 +367,22 @@ Verdict Executor::give_verdict(int64_t period) {
     if (data.batch.is_masked()) outcome.skip_reason = SkipReason::nothing_to_train;
     judge(outcome, squares);
     verdict_ = {.verdict = outcome.verdict, .adam = parts_.adam_step_of(before.updates)};
-    verdict_.adam.gradient_scale = outcome.clip_factor;
+    verdict_.adam.gradient_scale =
+        static_cast<float>(static_cast<double>(outcome.clip_factor) / outcome.loss_scale);
     outcome.learning_rate = verdict_.adam.learning_rate;
-    outcome.progress = advance(before, outcome);
+    outcome.is_scale_exhausted = outcome.skip_reason == SkipReason::not_finite &&
+                                 is_exhausted(before.loss_scale, parts_.loss_scale);
+    outcome.progress = advance(before, outcome, parts_.loss_scale);
     progress_[static_cast<size_t>(period + 1) % progress_.size()] = outcome.progress;
     return outcome.verdict;
 }
 
-// The norm over all parameters, and torch's clip_grad_norm_: the factor max / (norm + 1e-6), at
-// most 1, rounded to fp32 once.
+// The norm over all parameters, without the loss scale, and torch's clip_grad_norm_: the factor max
+// / (norm + 1e-6), at most 1, rounded to fp32 once.
 void Executor::judge(StepOutcome& outcome, const offload::ExactSum& squares) const {
     const bool is_finite = outcome.skip_reason != SkipReason::not_finite;
-    outcome.grad_norm = is_finite ? std::sqrt(squares.to_double()) : std::nan("");
+    outcome.grad_norm =
+        is_finite ? std::sqrt(squares.to_double()) / outcome.loss_scale : std::nan("");
     if (outcome.skip_reason != SkipReason::none) return;
     outcome.verdict = Verdict::apply;
     if (parts_.max_grad_norm <= 0) return;

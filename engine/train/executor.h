@@ -31,7 +31,8 @@ struct ExecutorParts {
     std::span<std::byte> ram_slab;
     AdamStepOf adam_step_of;
     double max_grad_norm = 0;  // 0: no clipping
-    RecordOf record_of;        // what the commit ops write
+    LossScaleRule loss_scale = unscaled;
+    RecordOf record_of;  // what the commit ops write
     // Tests: every slot that is about to be written whole holds NaN until then.
     bool poison_released = false;
 };
@@ -78,10 +79,10 @@ class Executor {
     void poison_targets(const Op& op) const;
     offload::Transfer transfer_of(const offload::Ticket& ticket, offload::Done done);
 
-    offload::Status compute(const Op& op, PeriodData& data);
+    offload::Status compute(const Op& op, int64_t period);
     void forward(const Op& op, const MicroBatch& batch) const;
     void backward(const Op& op, const MicroBatch& batch) const;
-    HeadResult head(const Op& op, const MicroBatch& batch, float loss_scale) const;
+    HeadResult head(const Op& op, const MicroBatch& batch, int64_t period) const;
     void reduce(const Op& op);
     void update(const Op& op);
     void copy(const Op& op, int64_t period) const;

@@ -91,9 +91,12 @@ CommitRecord record_of(const Identity& identity, const Progress& progress) {
                           {"part_bytes", identity.part_bytes},
                           {"skipped", progress.skipped_count},
                           {"skipped_in_a_row", progress.skipped_in_a_row},
+                          {"hysteresis_left", progress.loss_scale.hysteresis_left},
                           {"history", progress.history}};
     return {.attempts = static_cast<uint64_t>(progress.attempts),
             .updates = static_cast<uint64_t>(progress.updates),
+            .gradient_scale = progress.loss_scale.scale,
+            .scale_steps = static_cast<uint64_t>(progress.loss_scale.good_step_count),
             .numerics = to_json(identity.numerics).dump(),
             .payload = payload.dump()};
 }
@@ -111,11 +114,15 @@ Result<Saved> read_record(const CommitRecord& record) {
                           .job = facts_of(payload.at("job")),
                           .recipe = facts_of(payload.at("recipe")),
                           .part_bytes = payload.at("part_bytes").get<uint64_t>()};
-        saved.progress = {.attempts = static_cast<int64_t>(record.attempts),
-                          .updates = static_cast<int64_t>(record.updates),
-                          .skipped_count = payload.at("skipped").get<int64_t>(),
-                          .skipped_in_a_row = payload.at("skipped_in_a_row").get<int64_t>(),
-                          .history = payload.at("history").get<std::string>()};
+        saved.progress = {
+            .attempts = static_cast<int64_t>(record.attempts),
+            .updates = static_cast<int64_t>(record.updates),
+            .skipped_count = payload.at("skipped").get<int64_t>(),
+            .skipped_in_a_row = payload.at("skipped_in_a_row").get<int64_t>(),
+            .loss_scale = {.scale = record.gradient_scale,
+                           .good_step_count = static_cast<int64_t>(record.scale_steps),
+                           .hysteresis_left = payload.at("hysteresis_left").get<int64_t>()},
+            .history = payload.at("history").get<std::string>()};
     } catch (const Json::exception& fault) {
         return refuse(fault.what());
     }
@@ -123,6 +130,10 @@ Result<Saved> read_record(const CommitRecord& record) {
     if (progress.attempts != progress.updates + progress.skipped_count) {
         return refuse(fmt::format("{} steps are not {} updates and {} skipped ones",
                                   progress.attempts, progress.updates, progress.skipped_count));
+    }
+    const LossScale& scale = progress.loss_scale;
+    if (!(scale.scale > 0) || scale.good_step_count < 0 || scale.hysteresis_left < 1) {
+        return refuse(fmt::format("a loss scale of {} cannot be", scale.scale));
     }
     return saved;
 }

@@ -75,23 +75,24 @@ Result<MetricsFile> MetricsFile::resume(const std::string& path, int64_t step_co
 Status MetricsFile::append(const StepRecord& record) {
     CHECK_GE(record.step, 1);
     CHECK_LE(record.step, record.step_count);
-    return write_line(Json{{"step", record.step},
-                           {"total_steps", record.step_count},
-                           {"epoch", record.epoch},
-                           {"loss", record.loss},
-                           {"grad_norm", record.grad_norm},
-                           {"learning_rate", record.learning_rate},
-                           {"tokens_per_s", record.tokens_per_s()},
-                           {"time_ms", record.time_ms},
-                           {"tokens", record.token_count},
-                           {"trained_tokens", record.trained_token_count},
-                           {"micro_batches", record.micro_batch_count},
-                           {"masked_micro_batches", record.masked_micro_batch_count},
-                           {"skipped", record.is_skipped},
-                           {"nvme_read_bytes", record.nvme_read_bytes},
-                           {"nvme_write_bytes", record.nvme_write_bytes},
-                           {"nvme_gb_per_s", record.nvme_gb_per_s()}}
-                          .dump());
+    Json line = {{"step", record.step},
+                 {"total_steps", record.step_count},
+                 {"epoch", record.epoch},
+                 {"loss", record.loss},
+                 {"grad_norm", record.grad_norm},
+                 {"learning_rate", record.learning_rate},
+                 {"tokens_per_s", record.tokens_per_s()},
+                 {"time_ms", record.time_ms},
+                 {"tokens", record.token_count},
+                 {"trained_tokens", record.trained_token_count},
+                 {"micro_batches", record.micro_batch_count},
+                 {"masked_micro_batches", record.masked_micro_batch_count},
+                 {"skipped", record.is_skipped},
+                 {"nvme_read_bytes", record.nvme_read_bytes},
+                 {"nvme_write_bytes", record.nvme_write_bytes},
+                 {"nvme_gb_per_s", record.nvme_gb_per_s()}};
+    if (record.loss_scale) line["loss_scale"] = *record.loss_scale;
+    return write_line(line.dump());
 }
 
 Status MetricsFile::append(const EvalRecord& record) {

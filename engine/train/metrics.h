@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,7 +32,8 @@ struct StepRecord {
     int64_t masked_micro_batch_count = 0;
     uint64_t nvme_read_bytes = 0;
     uint64_t nvme_write_bytes = 0;
-    bool is_skipped = false;  // no update: not finite, or nothing to train
+    bool is_skipped = false;             // no update: not finite, or nothing to train
+    std::optional<double> loss_scale{};  // of fp16 gradients; of this step
 
     double tokens_per_s() const { return time_ms > 0 ? 1e3 * double(token_count) / time_ms : 0; }
     // Both directions, in powers of ten.

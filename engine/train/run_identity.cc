@@ -92,17 +92,29 @@ Fact fact(std::string name, const auto& value) {
 }
 
 std::vector<Fact> recipe_of(const RunConfig& config) {
-    return {fact("learning_rate", config.learning_rate),
-            fact("lr_scheduler_type", name_of(config.lr_scheduler_type)),
-            fact("warmup_ratio", config.warmup_ratio),
-            fact("warmup_steps", config.warmup_steps ? std::to_string(*config.warmup_steps) : "-"),
-            fact("weight_decay", config.weight_decay),
-            fact("adam_beta1", config.adam_beta1),
-            fact("adam_beta2", config.adam_beta2),
-            fact("adam_epsilon", config.adam_epsilon),
-            fact("max_grad_norm", config.max_grad_norm),
-            fact("num_train_epochs", config.num_train_epochs),
-            fact("max_steps", config.max_steps ? std::to_string(*config.max_steps) : "-")};
+    std::vector<Fact> facts = {
+        fact("learning_rate", config.learning_rate),
+        fact("lr_scheduler_type", name_of(config.lr_scheduler_type)),
+        fact("warmup_ratio", config.warmup_ratio),
+        fact("warmup_steps", config.warmup_steps ? std::to_string(*config.warmup_steps) : "-"),
+        fact("weight_decay", config.weight_decay),
+        fact("adam_beta1", config.adam_beta1),
+        fact("adam_beta2", config.adam_beta2),
+        fact("adam_epsilon", config.adam_epsilon),
+        fact("max_grad_norm", config.max_grad_norm),
+        fact("num_train_epochs", config.num_train_epochs),
+        fact("max_steps", config.max_steps ? std::to_string(*config.max_steps) : "-")};
+    if (config.dtype != offload::Dtype::fp16) return facts;
+    const LossScaleRule& rule = config.loss_scale;
+    for (Fact& setting : std::vector<Fact>{
+             fact("loss_scale", rule.fixed_scale),
+             fact("initial_scale_power", rule.initial_scale_power),
+             fact("loss_scale_window", rule.window), fact("hysteresis", rule.hysteresis),
+             fact("consecutive_hysteresis", rule.has_consecutive_hysteresis),
+             fact("min_loss_scale", rule.min_scale)}) {
+        facts.push_back(std::move(setting));
+    }
+    return facts;
 }
 
 }  // namespace

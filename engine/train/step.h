@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpu_adam/adamw.h"
+#include "engine/config/loss_scale.h"
 #include "engine/data/batch_plan.h"
 #include "engine/torch/llama.h"
 #include "offload/exact_sum.h"
@@ -24,6 +25,7 @@ struct Progress {
     int64_t updates = 0;           // steps applied: Adam's step and the learning rate's
     int64_t skipped_count = 0;     // steps not applied
     int64_t skipped_in_a_row = 0;  // because not finite, up to the last step
+    LossScale loss_scale;          // of the next step
     std::string history;           // SHA-256, in hex, over losses and norms of all steps
     bool operator==(const Progress&) const = default;
 };
@@ -33,20 +35,25 @@ struct StepOutcome {
     int64_t step = 0;  // from 0, counted from the start of the run
     offload::Verdict verdict = offload::Verdict::skip;
     SkipReason skip_reason = SkipReason::none;
-    std::string skip_tensor;   // not_finite: the first tensor, in model order, that is not
-    double loss = 0;           // loss_sum / trained tokens; NaN where nothing is trained
-    double grad_norm = 0;      // before clipping
-    float clip_factor = 1;     // what the gradient is multiplied by in the update
-    double learning_rate = 0;  // of the update that this step makes, or would have made
-    Progress progress;         // with this step
-    int64_t time_ns = 0;       // since the step before was complete
-    StepBatch counts;          // token counts; its micro-batches are empty
+    std::string skip_tensor;          // not_finite: the first tensor, in model order, that is not
+    double loss = 0;                  // loss_sum / trained tokens; NaN where nothing is trained
+    double loss_scale = 1;            // that this step's gradients were multiplied by
+    bool is_scale_exhausted = false;  // not finite, and the scale cannot fall any more
+    double grad_norm = 0;             // before clipping, of the gradients without the scale
+    float clip_factor = 1;            // what those gradients are multiplied by in the update
+    double learning_rate = 0;         // of the update that this step makes, or would have made
+    Progress progress;                // with this step
+    int64_t time_ns = 0;              // since the step before was complete
+    StepBatch counts;                 // token counts; its micro-batches are empty
 };
 
 // The rule of the update number `update_index` (from 0): a pure function of the run's settings.
 using AdamStepOf = std::function<cpu_adam::AdamStep(int64_t update_index)>;
 
-Progress advance(const Progress& before, const StepOutcome& outcome);
+Progress advance(const Progress& before, const StepOutcome& outcome, const LossScaleRule& rule);
+
+// d loss / d (-log p) of one token: scale / trained tokens of the step; 0 where there are none.
+float loss_scale_of_token(double scale, int64_t trained_token_count);
 
 // What a commit says of a run that is so far.
 using RecordOf = std::function<offload::CommitRecord(const Progress&)>;
@@ -69,7 +76,6 @@ struct PeriodData {
     int64_t step = 0;
     bool trains = true;
     StepBatch batch;
-    float loss_scale = 0;            // 1 / trained tokens of the step; 0 where there are none
     std::vector<HeadResult> losses;  // one per micro-batch
     StepOutcome outcome;
 };

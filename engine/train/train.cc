@@ -208,6 +208,11 @@ class Training {
         return {};
     }
 
+    bool has_loss_scale() const { return config_.dtype == offload::Dtype::fp16; }
+    LossScaleRule loss_scale_rule() const {
+        return has_loss_scale() ? config_.loss_scale : unscaled;
+    }
+
     FreeMemory free_memory() const { return {.available_bytes = machine_.ram_free_bytes()}; }
 
     // With the parts that the saved run has, if nobody wants others: nothing is repacked then.
@@ -240,6 +245,7 @@ class Training {
             .record_of =
                 [this](const Progress& progress) { return record_of(identity_, progress); },
             .max_grad_norm = config_.max_grad_norm,
+            .loss_scale = loss_scale_rule(),
             .update_row = &cpu_adam::best(),
             .reduce_row = &kernels::best_reduce_row()};
         options.on_op_done = reporter_.op_done;
@@ -374,6 +380,7 @@ class Training {
                           .masked_micro_batch_count = outcome.counts.masked_micro_batch_count};
         record.micro_batch_count = batches_.micro_batch_count_of(outcome.step);
         record.is_skipped = outcome.verdict == offload::Verdict::skip;
+        if (has_loss_scale()) record.loss_scale = outcome.loss_scale;
         for (const std::string& change : drives_.rate_changes()) reporter_.warn(change);
         const MovedBytes moved = drives_.look();
         record.nvme_read_bytes = moved.read;
@@ -408,15 +415,33 @@ class Training {
             is_masked
                 ? fmt::format("step {} has no trained token: no update", outcome.step + 1)
                 : fmt::format("step {} skipped: the gradient of {} is not finite; weights and "
-                              "states are unchanged",
-                              outcome.step + 1, outcome.skip_tensor));
+                              "states are unchanged{}",
+                              outcome.step + 1, outcome.skip_tensor, scale_after(outcome)));
+        if (outcome.is_scale_exhausted) {
+            return Error{ErrorCode::diverged,
+                         fmt::format("the gradient of {} is not finite at step {}, with the loss "
+                                     "scale at its minimum, {:g}",
+                                     outcome.skip_tensor, outcome.step + 1, outcome.loss_scale),
+                         "the numbers left fp16 without the scale's help: train in bf16, lower "
+                         "learning_rate, or look at the data"};
+        }
+        // A scale that falls ends by itself: in a row, it can only fall so often.
+        const bool is_falling = loss_scale_rule().fixed_scale == 0;
         const int64_t in_a_row = outcome.progress.skipped_in_a_row;
-        if (in_a_row <= skipped_steps_max) return {};
+        if (is_falling || in_a_row <= skipped_steps_max) return {};
         return Error{ErrorCode::diverged,
                      fmt::format("{} steps in a row had gradients that are not finite, the last in "
                                  "{}; lower learning_rate, or look at the data of these steps",
                                  in_a_row, outcome.skip_tensor),
                      ""};
+    }
+
+    // "; the loss scale falls from 65536 to 32768".
+    std::string scale_after(const StepOutcome& outcome) const {
+        const double after = outcome.progress.loss_scale.scale;
+        if (!has_loss_scale()) return "";
+        if (after == outcome.loss_scale) return fmt::format("; the loss scale stays {:g}", after);
+        return fmt::format("; the loss scale falls from {:g} to {:g}", outcome.loss_scale, after);
     }
 
     Status evaluate(int64_t step) {

@@ -48,6 +48,7 @@ TEST(AliasesTest, each_alias_sets_its_key) {
         if (std::holds_alternative<SizeField>(key.field)) value = "7MiB";
         if (std::holds_alternative<DtypeField>(key.field)) value = "fp32";
         if (std::holds_alternative<ChoiceField>(key.field)) value = "cosine";
+        if (std::holds_alternative<SwitchField>(key.field)) value = "true";
         if (std::holds_alternative<RealField>(key.field)) value = "0.5";
         const auto loaded =
             parse_config({.yaml = std::string(alias.name) + ": " + value + "\n" +

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 namespace headrace::engine {
 namespace {
 
@@ -25,6 +27,7 @@ Progress some_progress() {
             .updates = 5,
             .skipped_count = 2,
             .skipped_in_a_row = 1,
+            .loss_scale = {.scale = 4096, .good_step_count = 3, .hysteresis_left = 2},
             .history = std::string(64, 'a')};
 }
 
@@ -32,6 +35,8 @@ TEST(Identity, ARecordComesBackAsItWas) {
     const offload::CommitRecord record = record_of(some_identity(), some_progress());
     EXPECT_EQ(record.attempts, 7u);
     EXPECT_EQ(record.updates, 5u);
+    EXPECT_EQ(record.gradient_scale, 4096);
+    EXPECT_EQ(record.scale_steps, 3u);
     EXPECT_LE(record.numerics.size(), offload::numerics_bytes_max);
     EXPECT_LE(record.payload.size(), offload::payload_bytes_max);
     const auto saved = read_record(record);
@@ -80,6 +85,11 @@ TEST(Identity, RecordsOfOthersAreRefused) {
     offload::CommitRecord miscounted = good;
     miscounted.updates = 6;
     EXPECT_FALSE(read_record(miscounted).ok());
+    for (const double scale : {0.0, -1.0, std::nan("")}) {
+        offload::CommitRecord unscalable = good;
+        unscalable.gradient_scale = scale;
+        EXPECT_FALSE(read_record(unscalable).ok()) << scale;
+    }
 }
 
 // The longest that a run can say must fit into a commit.
