@@ -66,7 +66,7 @@ uint64_t bytes_of_value(const Workload& workload, const Value& value) {
     const auto element_count = [&] { return workload.layout.parts[value.of].element_count; };
     switch (value.kind) {
         case Kind::hi: return bytes_of(workload.dtype, element_count());
-        case Kind::opt: return opt_bytes(workload.dtype, element_count());
+        case Kind::opt: return opt_bytes(workload.dtype, workload.states, element_count());
         case Kind::stash: return bytes_of(workload.gradients, element_count());
         case Kind::acc: return bytes_of(Dtype::fp32, element_count());
         case Kind::act:

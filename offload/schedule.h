@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "offload/part.h"
+#include "offload/state_format.h"
 #include "offload/tier.h"
 
 namespace headrace::offload {
@@ -27,7 +28,7 @@ using OpId = uint32_t;  // index in Schedule::ops
 // boundary b is the input of layer b), a layer (kept), a path (flushed), or 0.
 enum class Kind : uint8_t {
     hi,         // the weight in the compute dtype
-    opt,        // the rest of the optimizer state: m, v and, in bf16, lo
+    opt,        // the rest of the optimizer state: offload/state_format.h
     stash,      // a part's gradient, waiting for the verdict
     acc,        // a use's fp32 gradient, summed up to and including a micro-batch
     act,        // a boundary activation of one micro-batch
@@ -145,11 +146,13 @@ struct Edge {
 
 enum class Purpose : uint8_t { train, evaluate };
 
-// What is to be computed. Sizes in bytes follow from layout, dtype and gradients (bytes_of_value).
+// What is to be computed. Sizes in bytes follow from layout, dtype, gradients and states
+// (bytes_of_value).
 struct Workload {
     Layout layout;
     Dtype dtype = Dtype::bf16;      // compute dtype
     Dtype gradients = Dtype::bf16;  // dtype of the stash
+    StateFormat states = StateFormat::fp32;
     uint32_t micro_batch_count = 1;
     // Slots are laid out for this many, so that lists with fewer micro-batches share them.
     uint32_t micro_batch_count_max = 1;

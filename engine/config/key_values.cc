@@ -252,11 +252,6 @@ Fault read(const ChoiceField& field, const YamlValue& value, RunConfig& config) 
     return must_be(fmt::format("one of {}", fmt::join(field.names, ", ")), value);
 }
 
-Fault read(const FixedField& field, const YamlValue& value, RunConfig&) {
-    if (value.is(field.only)) return {};
-    return fmt::format("must be {}, but is {}: {}", field.only, value.description(), field.others);
-}
-
 std::string write(const SwitchField& field, RunConfig& config) {
     return field.of(config) ? "true" : "false";
 }
@@ -312,9 +307,6 @@ std::string write(const DtypeField& field, RunConfig& config) {
 std::string write(const ChoiceField& field, RunConfig& config) {
     CHECK_LT(field.get(config), field.names.size());
     return std::string(field.names[field.get(config)]);
-}
-std::string write(const FixedField& field, RunConfig&) {
-    return std::string(field.only);
 }
 
 }  // namespace

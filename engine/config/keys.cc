@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"
 constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
 constexpr std::array<std::string_view, 2> kernel_names = {"fused", "reference"};
 constexpr std::array<std::string_view, 3> commit_names = {"auto", "every_step", "at_saves"};
+constexpr std::array<std::string_view, 3> state_names = {"fp32", "bf16", "int8"};
 constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
 
 // More only wait for each other, and the system refuses to start them at some number.
@@ -97,7 +98,7 @@ constexpr Key key_table[] = {
      RealField{[](RunConfig& c) -> auto& { return c.adam_epsilon; }, 0, 1, open_below}},
     {"max_grad_norm", "the global gradient norm is clipped to this; 0: never",
      RealField{[](RunConfig& c) -> auto& { return c.max_grad_norm; }, 0, 1e30}},
-    {"seed", "of the order of the samples",
+    {"seed", "of the order of the samples, and of the rounding of states",
      SeedField{[](RunConfig& c) -> auto& { return c.seed; }}},
     {"logging_steps", "a log line after every so many steps",
      CountField{[](RunConfig& c) -> auto& { return c.logging_steps; }, 1}},
@@ -109,6 +110,8 @@ constexpr Key key_table[] = {
      SwitchField{[](RunConfig& c) -> auto& { return c.resume_from_checkpoint; }}},
     {"overwrite_output_dir", "throw away an unfinished run that is in output_dir",
      SwitchField{[](RunConfig& c) -> auto& { return c.overwrite_output_dir; }}},
+    {"convert_optimizer_states", "a resume may turn the saved states into optimizer_states",
+     SwitchField{[](RunConfig& c) -> auto& { return c.convert_optimizer_states; }}},
     {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
     {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",
@@ -128,8 +131,12 @@ constexpr Key key_table[] = {
      SharesField{[](RunConfig& c) -> auto& { return c.offload.optimizer; }}},
     {"offload.activations", "the same for what is kept between forward and backward",
      SharesField{[](RunConfig& c) -> auto& { return c.offload.activations; }}},
-    {"offload.optimizer_states", "fp32",
-     FixedField{"fp32", "bf16 and int8 states are not supported yet"}},
+    {"offload.optimizer_states", "fp32 | bf16 | int8: 12, 8 or 6.1 bytes per bf16 parameter",
+     ChoiceField{state_names,
+                 [](const RunConfig& c)
+                     { return static_cast<size_t>(c.offload.optimizer_states); },
+                 [](RunConfig& c, size_t i)
+                     { c.offload.optimizer_states = static_cast<offload::StateFormat>(i); }}},
     {"offload.gradients", "what gradients wait in: bf16 | fp32; default the compute dtype",
      DtypeField{[](RunConfig& c) -> auto& { return c.offload.gradients; }}},
     {"offload.commit", "auto | every_step | at_saves: when the run becomes resumable",

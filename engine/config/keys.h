@@ -74,14 +74,10 @@ struct ChoiceField {  // one of `names`; get and set count from the first
     size_t (*get)(const RunConfig&);
     void (*set)(RunConfig&, size_t);
 };
-struct FixedField {  // has one value only so far
-    std::string_view only;
-    std::string_view others;  // what to say of the other values that people will try
-};
 
 using Field = std::variant<SwitchField, OptionalSwitchField, TextField, TextListField, CountField,
                            SeedField, OptionalCountField, RealField, SizeField, SharesField,
-                           TierField, DtypeField, ChoiceField, FixedField>;
+                           TierField, DtypeField, ChoiceField>;
 
 struct Key {
     std::string_view name;  // dotted: offload.advanced.part_bytes

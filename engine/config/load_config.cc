@@ -306,6 +306,9 @@ void Loader::check_commits() {
               "cannot be together with resume_from_checkpoint: one throws away what the other "
               "goes on with");
     }
+    if (config.convert_optimizer_states && !config.resume_from_checkpoint) {
+        note("convert_optimizer_states has no effect: this start does not resume");
+    }
     if (config.save_steps && config.offload.commit == CommitMode::every_step) {
         note("save_steps has no effect: commit: every_step commits every step");
     }

@@ -17,6 +17,7 @@
 #include "engine/config/loss_scale.h"
 #include "engine/torch/ops/kernels.h"
 #include "offload/dtype.h"
+#include "offload/state_format.h"
 #include "offload/tier.h"
 
 namespace headrace::engine {
@@ -74,6 +75,9 @@ struct OffloadConfig {
     // The type gradients wait in, are normed in and updated from; default: the compute dtype.
     offload::Dtype gradients = offload::Dtype::bf16;
 
+    // How the optimizer states are kept, beside the master.
+    offload::StateFormat optimizer_states = offload::StateFormat::fp32;
+
     // When the store becomes a resume point. automatic: every step where all states are on nvme,
     // at saves where some are in memory.
     CommitMode commit = CommitMode::automatic;
@@ -125,6 +129,8 @@ struct RunConfig {
     std::optional<int64_t> save_steps;
     bool resume_from_checkpoint = false;
     bool overwrite_output_dir = false;  // an unfinished run that is there may be thrown away
+    // A resume may turn the states of the saved run into the format of optimizer_states.
+    bool convert_optimizer_states = false;
 
     OffloadConfig offload;
     bool operator==(const RunConfig&) const = default;

@@ -92,6 +92,7 @@ Status Engine::take_memory() {
                                                  .max_grad_norm = options_.max_grad_norm,
                                                  .loss_scale = options_.loss_scale,
                                                  .record_of = options_.record_of,
+                                                 .rounding_seed = options_.rounding_seed,
                                                  .poison_released = options_.poison_released});
     executor_->use(list);
     const int compute_threads = options_.compute_threads;

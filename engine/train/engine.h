@@ -31,6 +31,7 @@ struct EngineOptions {
     RecordOf record_of;
     double max_grad_norm = 0;
     LossScaleRule loss_scale = unscaled;
+    uint64_t rounding_seed = 0;  // of states in bf16 and int8
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
     // Makes the store for these places, once the ram slab is there to be registered as I/O buffers;

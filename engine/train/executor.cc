@@ -322,13 +322,17 @@ void Executor::reduce(const Op& op) {
 void Executor::update(const Op& op) {
     const offload::Workload& workload = schedule_->workload;
     CHECK_EQ(verdict_.verdict, Verdict::apply);
+    const offload::Part& place = workload.layout.parts[op.part];
     cpu_adam::PartUpdate part{
-        .element_count = workload.layout.parts[op.part].element_count,
+        .element_count = place.element_count,
         .weight_dtype = workload.dtype,
+        .format = workload.states,
         .gradient_dtype = workload.gradients,
         .weight = bytes_of_slot(find_access(op, Kind::hi, Mode::write)->slot),
         .state = bytes_of_slot(find_access(op, Kind::opt, Mode::write)->slot),
-        .gradient = bytes_of_slot(find_access(op, Kind::stash, Mode::read)->slot)};
+        .gradient = bytes_of_slot(find_access(op, Kind::stash, Mode::read)->slot),
+        .rounding = {.seed = parts_.rounding_seed, .layer = place.layer},
+        .first_element = place.first_element};
     std::array<std::atomic<uint64_t>, 2> sums = {};
     const std::function<void(cpu_adam::ElementRange)> add_sums =
         [&](const cpu_adam::ElementRange& range) {

@@ -32,7 +32,8 @@ struct ExecutorParts {
     AdamStepOf adam_step_of;
     double max_grad_norm = 0;  // 0: no clipping
     LossScaleRule loss_scale = unscaled;
-    RecordOf record_of;  // what the commit ops write
+    RecordOf record_of;          // what the commit ops write
+    uint64_t rounding_seed = 0;  // of states in bf16 and int8
     // Tests: every slot that is about to be written whole holds NaN until then.
     bool poison_released = false;
 };

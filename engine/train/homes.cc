@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpu_adam/state.h"
 #include "engine/train/sha256.h"
+#include "offload/fp16.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
 
-using offload::Dtype;
+using offload::float_to_fp16;
+using offload::fp16_to_float;
 using offload::Kind;
 using offload::Result;
 using offload::SlotId;
@@ -110,17 +113,43 @@ Status for_each_piece(const offload::Layout& layout, uint32_t part, const VisitP
     return {};
 }
 
+// A finite source that became infinite in fp16 would train as if it had been infinite.
+Status check_fits_fp16(const std::string& tensor, const ElementTarget& piece) {
+    for (const float value : piece.master) {
+        if (!std::isfinite(value) || std::isfinite(fp16_to_float(float_to_fp16(value)))) continue;
+        return offload::Error{offload::ErrorCode::bad_data,
+                              fmt::format("{} has the weight {:g}, and fp16 ends at {:g}", tensor,
+                                          value, offload::fp16_max),
+                              "train in bf16"};
+    }
+    return {};
+}
+
+// weights and state are zero before.
 Status load_part(const Checkpoint& checkpoint, const offload::Workload& workload, uint32_t part,
-                 std::span<std::byte> weights, std::span<uint16_t> lo) {
-    std::ranges::fill(weights, std::byte{0});
-    std::ranges::fill(lo, uint16_t{0});
-    const ElementTarget whole{.dtype = workload.dtype, .weights = weights, .lo = lo};
+                 std::span<std::byte> weights, const cpu_adam::StateView& state) {
+    const ElementTarget whole{
+        .dtype = workload.dtype, .weights = weights, .lo = state.lo, .master = state.master};
     return for_each_piece(
         workload.layout, part,
         [&](const offload::TensorSpec& tensor, const offload::TensorPiece& piece) {
-            return checkpoint.read_elements(tensor.name, piece.first_in_tensor,
-                                            whole.piece(piece.first_in_part, piece.element_count));
+            const ElementTarget target = whole.piece(piece.first_in_part, piece.element_count);
+            const Status read =
+                checkpoint.read_elements(tensor.name, piece.first_in_tensor, target);
+            return read ? check_fits_fp16(tensor.name, target) : read;
         });
+}
+
+// The sections of a part's state (offload/state_format.h), without what pads them.
+std::array<std::span<const std::byte>, 4> sections_in(const offload::Workload& workload,
+                                                      std::span<const std::byte> state,
+                                                      uint64_t element_count) {
+    const auto layout = offload::state_layout(workload.dtype, workload.states, element_count);
+    const auto bytes = offload::section_bytes(workload.dtype, workload.states, element_count);
+    return {state.subspan(layout.m_offset_bytes, bytes[0]),
+            state.subspan(layout.v_offset_bytes, bytes[1]),
+            state.subspan(layout.steps_offset_bytes, bytes[2]),
+            state.subspan(layout.master_offset_bytes, bytes[3])};
 }
 
 }  // namespace
@@ -132,14 +161,16 @@ Status load_homes(const Homes& homes, const Checkpoint& checkpoint) {
     for (uint32_t part = 0; part < workload.layout.parts.size(); ++part) {
         const std::span<std::byte> state = opt.bytes(part);
         std::ranges::fill(state, std::byte{0});
-        const cpu_adam::StateView view =
-            cpu_adam::view_state(workload.dtype, state, workload.layout.parts[part].element_count);
+        const cpu_adam::StateView view = cpu_adam::view_state(
+            workload.dtype, workload.states, state, workload.layout.parts[part].element_count);
         const std::span<std::byte> weights = hi.bytes(part);
-        if (Status status = load_part(checkpoint, workload, part, weights, view.lo); !status) {
+        std::ranges::fill(weights, std::byte{0});
+        if (Status status = load_part(checkpoint, workload, part, weights, view); !status) {
             return status;
         }
         if (Status status = hi.write_place(part); !status) return status;
-        const bool is_zero = std::ranges::all_of(view.lo, [](uint16_t half) { return half == 0; });
+        const bool is_zero = view.master.empty() &&
+                             std::ranges::all_of(view.lo, [](uint16_t half) { return half == 0; });
         if (is_zero) continue;  // a place that was never written reads as zeros
         if (Status status = opt.write_place(part); !status) return status;
     }
@@ -184,16 +215,14 @@ Result<HomesDigest> digest_homes(const Homes& homes) {
     const PartBytes hi(homes, Kind::hi);
     const PartBytes opt(homes, Kind::opt);
     Sha256 weights;
-    std::array<Sha256, 3> states;  // m, v, lo: one stream each, since a part interleaves them
+    std::array<Sha256, 4> states;  // one stream for each section, since a part interleaves them
     for (uint32_t part = 0; part < workload.layout.parts.size(); ++part) {
         if (Status status = hi.read(part); !status) return status.error();
         weights.add(hi.bytes(part));
         if (Status status = opt.read(part); !status) return status.error();
-        const cpu_adam::StateView view = cpu_adam::view_state(
-            workload.dtype, opt.bytes(part), workload.layout.parts[part].element_count);
-        states[0].add(std::as_bytes(view.m));
-        states[1].add(std::as_bytes(view.v));
-        states[2].add(std::as_bytes(view.lo));
+        const auto sections =
+            sections_in(workload, opt.bytes(part), workload.layout.parts[part].element_count);
+        for (size_t i = 0; i < states.size(); ++i) states[i].add(sections[i]);
     }
     Sha256 all;
     for (Sha256& state : states) {

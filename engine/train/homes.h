@@ -19,9 +19,10 @@ struct Homes {
     offload::Store* store = nullptr;  // null where no slot is on nvme
 };
 
-// Streams the checkpoint into hi (and lo, where its weights are fp32); moments become zero. In a
-// bf16 run whose checkpoint is bf16, states on nvme are not written at all: a place that was never
-// written reads as zeros. The checkpoint has been checked against the model.
+// Streams the checkpoint into hi and the master beside it (lo, or an fp16 weight's master); moments
+// become zero. In a bf16 run whose checkpoint is bf16, states on nvme are not written at all: a
+// place that was never written reads as zeros. The checkpoint has been checked against the model.
+// Error: the checkpoint's, or bad_data, a weight that fp16 cannot hold.
 offload::Status load_homes(const Homes& homes, const Checkpoint& checkpoint);
 
 // What lives in memory, from its mirrors; and back. Places on nvme are their own mirrors.
@@ -31,8 +32,8 @@ offload::Status write_mirrors(const Homes& homes);
 // Streams hi into the writer, tensor by tensor; not finish().
 offload::Status export_homes(const Homes& homes, CheckpointWriter& writer);
 
-// SHA-256, in hex, of all weights and of all states (lo, m, v), each as one stream in model order,
-// so that it does not depend on how parts are cut or where they live.
+// SHA-256, in hex, of all weights and of all states (master, m, v), each as one stream in model
+// order, so that it does not depend on how parts are cut or where they live.
 struct HomesDigest {
     std::string weights_sha256;
     std::string states_sha256;

@@ -56,7 +56,8 @@ std::vector<std::string> differences(const std::vector<Fact>& saved, const std::
 }
 
 // Facts that are keys of a run file, of the same name and value.
-constexpr std::array<std::string_view, 7> settings = {"compute_threads",
+constexpr std::array<std::string_view, 8> settings = {"compute_threads",
+                                                      states_fact,
                                                       "dtype",
                                                       "gradients",
                                                       "gradient_accumulation_steps",
@@ -138,14 +139,35 @@ Result<Saved> read_record(const CommitRecord& record) {
     return saved;
 }
 
-offload::Status check_same_run(const Identity& saved, const Identity& now) {
-    std::vector<std::string> lines = differences(saved.numerics, now.numerics);
+Result<offload::StateFormat> states_of(const Identity& identity) {
+    const auto format = offload::parse_state_format(value_in(identity.numerics, states_fact));
+    if (format) return format;
+    return Error{ErrorCode::bad_data, "cannot tell how the states of the saved run are kept",
+                 format.error().text()};
+}
+
+offload::Status check_same_run(const Identity& saved, const Identity& now,
+                               StateConversion conversion) {
+    const bool is_other_format =
+        value_in(saved.numerics, states_fact) != value_in(now.numerics, states_fact);
+    std::vector<Fact> saved_numerics = saved.numerics;
+    std::vector<Fact> now_numerics = now.numerics;
+    if (conversion == StateConversion::allowed) {
+        for (std::vector<Fact>* facts : {&saved_numerics, &now_numerics}) {
+            std::erase_if(*facts, [](const Fact& fact) { return fact.name == states_fact; });
+        }
+    }
+    std::vector<std::string> lines = differences(saved_numerics, now_numerics);
     std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
     if (lines.empty()) return {};
     const std::string words = settings_as_saved(saved, now);
+    const bool would_convert = is_other_format && conversion == StateConversion::refused;
     return Error{ErrorCode::bad_data, "this is not the run that was saved",
-                 fmt::format("{}; start it as it was{}{}, or begin anew with another output_dir",
-                             fmt::join(lines, "; "), words.empty() ? "" : ", with ", words)};
+                 fmt::format("{}; start it as it was{}{}{}, or begin anew with another output_dir",
+                             fmt::join(lines, "; "), words.empty() ? "" : ", with ", words,
+                             would_convert
+                                 ? ", or convert its states once with convert_optimizer_states=true"
+                                 : "")};
 }
 
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {

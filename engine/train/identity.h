@@ -13,6 +13,7 @@
 
 #include "engine/train/step.h"
 #include "offload/result.h"
+#include "offload/state_format.h"
 #include "offload/store.h"
 
 namespace headrace::engine {
@@ -44,8 +45,17 @@ struct Saved {
 // Error: bad_data, a record that this program did not write.
 offload::Result<Saved> read_record(const offload::CommitRecord& record);
 
+// The fact of numerics that says how states are kept, named after its key.
+inline constexpr const char* states_fact = "optimizer_states";
+// Error: bad_data, a run that says nothing of it that is known here.
+offload::Result<offload::StateFormat> states_of(const Identity& identity);
+
+// Whether a run may go on with states that are converted first.
+enum class StateConversion : uint8_t { refused, allowed };
+
 // Error: bad_data, with every fact of numerics and job that differs, both values, and the remedy.
-offload::Status check_same_run(const Identity& saved, const Identity& now);
+offload::Status check_same_run(const Identity& saved, const Identity& now,
+                               StateConversion conversion = StateConversion::refused);
 
 // "learning_rate was 1e-5 and is 2e-5", one per fact of the recipe that differs.
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now);

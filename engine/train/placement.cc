@@ -124,6 +124,7 @@ Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t p
     workload.layout = std::move(*layout);
     workload.dtype = config.dtype;
     workload.gradients = config.offload.gradients;
+    workload.states = config.offload.optimizer_states;
     workload.micro_batch_count = static_cast<uint32_t>(job.micro_batch_count_max);
     workload.micro_batch_count_max = workload.micro_batch_count;
     const int64_t act_elements = job.row_count_max * job.column_count_max * job.config.hidden_size;
@@ -462,7 +463,10 @@ std::vector<std::string> describe(const Placement& placement) {
          {Kind::act, "boundary activations"}}};
     for (const auto& [kind, name] : kinds) {
         const std::string where = tiers_of(placement, kind);
-        if (!where.empty()) lines.push_back(fmt::format("{}: {}", name, where));
+        if (where.empty()) continue;
+        const std::string format =
+            kind == Kind::opt ? fmt::format(" in {}", name_of(placement.workload.states)) : "";
+        lines.push_back(fmt::format("{}{}: {}", name, format, where));
     }
     lines.push_back(describe_keeping(placement));
     const Budgets& needs = placement.needs;

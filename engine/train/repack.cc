@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
+#include "cpu_adam/convert.h"
 #include "cpu_adam/state.h"
 #include "kernels/host/slab.h"
 #include "offload/check.h"
@@ -28,10 +29,10 @@ class PartInMemory {
     PartInMemory(const CutStore& cut, Dtype dtype, std::span<std::byte> memory)
         : cut_(cut), dtype_(dtype), memory_(memory) {}
 
-    static uint64_t bytes_for(const Layout& layout, Dtype dtype) {
+    static uint64_t bytes_for(const CutStore& cut, Dtype dtype) {
         const uint64_t most =
-            std::ranges::max(layout.parts, {}, &Part::element_count).element_count;
-        return bytes_of(dtype, most) + cpu_adam::opt_bytes(dtype, most);
+            std::ranges::max(cut.layout->parts, {}, &Part::element_count).element_count;
+        return bytes_of(dtype, most) + offload::opt_bytes(dtype, cut.states, most);
     }
 
     void choose(uint32_t part) { part_ = part; }
@@ -42,8 +43,13 @@ class PartInMemory {
         return memory_.first(bytes_of(dtype_, part().element_count));
     }
     std::span<std::byte> states() const {
-        return memory_.subspan(weights().size(), cpu_adam::opt_bytes(dtype_, part().element_count));
+        return memory_.subspan(weights().size(),
+                               offload::opt_bytes(dtype_, cut_.states, part().element_count));
     }
+    cpu_adam::StateView view() const {
+        return cpu_adam::view_state(dtype_, cut_.states, states(), part().element_count);
+    }
+    offload::StateFormat format() const { return cut_.states; }
 
     Status move(Direction direction) const {
         const auto part_count = static_cast<uint32_t>(cut_.layout->parts.size());
@@ -59,6 +65,28 @@ class PartInMemory {
     uint32_t part_ = ~uint32_t{0};  // none yet
 };
 
+// Converted elements at a time: whole blocks of any format.
+constexpr uint64_t converted_at_once = offload::block_elements;
+
+void convert_elements(const cpu_adam::StateView& source, const cpu_adam::StateView& target,
+                      const cpu_adam::CopiedElements& elements) {
+    std::vector<float> m(converted_at_once), v(converted_at_once);
+    for (uint64_t done = 0; done < elements.element_count; done += converted_at_once) {
+        const uint64_t count = std::min(converted_at_once, elements.element_count - done);
+        const auto some_m = std::span(m).first(count);
+        const auto some_v = std::span(v).first(count);
+        cpu_adam::read_moments(source, {elements.source_first + done, count}, some_m, some_v);
+        cpu_adam::write_moments(some_m, some_v, target, {elements.target_first + done, count});
+    }
+    const auto copy = [&](auto from, auto to) {
+        if (from.empty()) return;
+        std::ranges::copy(from.subspan(elements.source_first, elements.element_count),
+                          to.subspan(elements.target_first).begin());
+    };
+    copy(source.lo, target.lo);
+    copy(source.master, target.master);
+}
+
 // Elements [first, end) of the layer's flat run, which both parts hold.
 void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype dtype,
                    uint64_t first, uint64_t end) {
@@ -67,15 +95,10 @@ void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype
     const uint64_t count = end - first;
     std::ranges::copy(source.weights().subspan(bytes_of(dtype, from), bytes_of(dtype, count)),
                       target.weights().subspan(bytes_of(dtype, to)).begin());
-    const auto view = [&](const PartInMemory& part) {
-        return cpu_adam::view_state(dtype, part.states(), part.part().element_count);
-    };
-    const cpu_adam::StateView before = view(source);
-    const cpu_adam::StateView after = view(target);
-    std::ranges::copy(before.m.subspan(from, count), after.m.subspan(to).begin());
-    std::ranges::copy(before.v.subspan(from, count), after.v.subspan(to).begin());
-    if (before.lo.empty()) return;
-    std::ranges::copy(before.lo.subspan(from, count), after.lo.subspan(to).begin());
+    const bool is_same_format = source.format() == target.format();
+    (is_same_format ? cpu_adam::copy_state : convert_elements)(
+        source.view(), target.view(),
+        {.source_first = from, .target_first = to, .element_count = count});
 }
 
 }  // namespace
@@ -83,8 +106,8 @@ void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype
 Status repack(const CutStore& source, const CutStore& target, Dtype dtype, uint64_t ram_bytes) {
     CHECK(source.store != nullptr && target.store != nullptr);
     CHECK(source.layout->specs == target.layout->specs);
-    const uint64_t source_bytes = PartInMemory::bytes_for(*source.layout, dtype);
-    const uint64_t target_bytes = PartInMemory::bytes_for(*target.layout, dtype);
+    const uint64_t source_bytes = PartInMemory::bytes_for(source, dtype);
+    const uint64_t target_bytes = PartInMemory::bytes_for(target, dtype);
     if (source_bytes + target_bytes > ram_bytes) {
         return Error{
             ErrorCode::does_not_fit,
@@ -92,7 +115,8 @@ Status repack(const CutStore& source, const CutStore& target, Dtype dtype, uint6
                         "ram_budget is {}",
                         offload::format_bytes(source_bytes), offload::format_bytes(target_bytes),
                         offload::format_bytes(ram_bytes)),
-            "raise ram_budget for this start, or keep part_bytes as it was"};
+            "raise ram_budget for this start, or keep part_bytes and optimizer_states as they "
+            "were"};
     }
     kernels::HostMemory memory({.ram_capacity_bytes = source_bytes + target_bytes});
     const auto slab = memory.take(offload::Tier::ram, source_bytes + target_bytes);
@@ -101,6 +125,7 @@ Status repack(const CutStore& source, const CutStore& target, Dtype dtype, uint6
     PartInMemory to(target, dtype, slab->subspan(source_bytes));
     for (uint32_t number = 0; number < target.layout->parts.size(); ++number) {
         to.choose(number);
+        std::ranges::fill(to.states(), std::byte{0});  // what is between its sections too
         const Part& wanted = to.part();
         const uint64_t wanted_end = wanted.first_element + wanted.element_count;
         const offload::LayerLayout& layer = source.layout->layers[wanted.layer];

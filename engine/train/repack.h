@@ -1,11 +1,14 @@
 // repack: copies the weights and states of a run from one store to another whose parts are cut
-// differently. Element by element: the bits stay, only where they lie changes. A resume under
-// another part size does this once, into a successor of the run's store.
+// differently, or whose states are kept in another format. Element by element: of weights and their
+// masters the bits stay, and of states too where the format does; cpu_adam/convert.h says what a
+// conversion keeps. A resume under another part size, or that asks for another format, does this
+// once, into a successor of the run's store.
 #pragma once
 
 #include "offload/dtype.h"
 #include "offload/part.h"
 #include "offload/result.h"
+#include "offload/state_format.h"
 #include "offload/store.h"
 
 namespace headrace::engine {
@@ -14,6 +17,7 @@ namespace headrace::engine {
 struct CutStore {
     offload::Store* store = nullptr;
     const offload::Layout* layout = nullptr;
+    offload::StateFormat states = offload::StateFormat::fp32;
 };
 
 // Both layouts are of one model (CHECK). Takes the memory of the largest part of each for as long

@@ -130,7 +130,7 @@ std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads) {
             fact("gradient_accumulation_steps", config.gradient_accumulation_steps),
             fact("per_device_train_batch_size", config.per_device_train_batch_size),
             fact("head_chunk", head_chunk_tokens(inputs.model)),
-            fact("states", "fp32"),
+            fact(states_fact, name_of(config.offload.optimizer_states)),
             fact("shuffle", config.shuffle),
             fact("seed", config.seed)};
 }

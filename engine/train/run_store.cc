@@ -85,7 +85,7 @@ Status check_room_for_both(const RunStoreOptions& options) {
                     "nvme_budget is {}",
                     offload::format_bytes(before_bytes), offload::format_bytes(after_bytes),
                     offload::format_bytes(budget_bytes)),
-        "raise nvme_budget for this start, or keep part_bytes as it was"};
+        "raise nvme_budget for this start, or keep part_bytes and optimizer_states as they were"};
 }
 
 // How many blocks of a cycle go to each path: as their drives last. Nothing is measured where all
@@ -109,12 +109,15 @@ Result<std::vector<uint32_t>> weights_of_paths(const RunStoreOptions& options) {
     return std::move(striping->weights);
 }
 
-// The saved run, cut as this start wants its parts, in a successor that then takes its place.
+// The saved run, its parts cut and its states kept as this start wants them, in a successor that
+// then takes its place.
 Status repack_saved(const RunStoreOptions& options) {
     const RunConfig& config = options.config;
     const auto layout =
         layout_of(options.model, config.dtype, options.saved->saved.identity.part_bytes);
     if (!layout) return layout.error();
+    const auto states = states_of(options.saved->saved.identity);
+    if (!states) return states.error();
     if (Status fits = check_room_for_both(options); !fits) return fits;
     nvme::StoreOptions before = store_options(options);
     before.places = options.saved->store.places;
@@ -130,9 +133,11 @@ Status repack_saved(const RunStoreOptions& options) {
         if (!source) return source.error();
         auto target = nvme::open_store(std::move(after));
         if (!target) return target.error();
+        const offload::Workload& wanted = options.placement.workload;
         Status status = repack(
-            {.store = source->get(), .layout = &*layout},
-            {.store = target->get(), .layout = &options.placement.workload.layout}, config.dtype,
+            {.store = source->get(), .layout = &*layout, .states = *states},
+            {.store = target->get(), .layout = &wanted.layout, .states = wanted.states},
+            config.dtype,
             options.placement.budgets.ram_bytes);  // of the engine's own nothing is touched yet
         if (!status) return status;
         status =
@@ -141,6 +146,22 @@ Status repack_saved(const RunStoreOptions& options) {
         successor = (*target)->uuid();
     }
     return nvme::promote_store(config.offload.nvme_paths, store_name_of(config), successor);
+}
+
+// One line: what becomes of parts and states.
+std::string describe_repack(const RunStoreOptions& options) {
+    const Identity& before = options.saved->saved.identity;
+    const offload::Workload& wanted = options.placement.workload;
+    const auto states = states_of(before);
+    std::string text;
+    if (states && *states != wanted.states) {
+        text = fmt::format("converting the run's optimizer states from {} to {}; ",
+                           name_of(*states), name_of(wanted.states));
+    }
+    return text + fmt::format("repacking the run's parts: {} of at most {} become {} of at most {}",
+                              options.saved->store.places.size() / 2,
+                              offload::format_bytes(before.part_bytes), wanted.layout.parts.size(),
+                              offload::format_bytes(options.placement.part_bytes));
 }
 
 }  // namespace
@@ -208,12 +229,7 @@ Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options)
     };
     if (options.saved != nullptr &&
         options.saved->store.places != nvme::durable_of(options.places)) {
-        options.note(
-            fmt::format("repacking the run's parts: {} of at most {} become {} of at most {}",
-                        options.saved->store.places.size() / 2,
-                        offload::format_bytes(options.saved->saved.identity.part_bytes),
-                        options.placement.workload.layout.parts.size(),
-                        offload::format_bytes(options.placement.part_bytes)));
+        options.note(describe_repack(options));
         if (Status status = repack_saved(options); !status) return failed(status.error());
     }
     nvme::StoreOptions opening = store_options(options);

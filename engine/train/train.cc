@@ -139,7 +139,9 @@ class Training {
         if (!identity) return identity.error();
         identity_ = std::move(*identity);
         if (!saved_) return {};
-        const Status same = check_same_run(saved_->saved.identity, identity_);
+        const Status same = check_same_run(
+            saved_->saved.identity, identity_,
+            config_.convert_optimizer_states ? StateConversion::allowed : StateConversion::refused);
         if (!same) return same;
         for (const std::string& change : recipe_changes(saved_->saved.identity, identity_)) {
             reporter_.warn("resuming with another recipe: " + change);
@@ -246,6 +248,7 @@ class Training {
                 [this](const Progress& progress) { return record_of(identity_, progress); },
             .max_grad_norm = config_.max_grad_norm,
             .loss_scale = loss_scale_rule(),
+            .rounding_seed = config_.seed,
             .update_row = &cpu_adam::best(),
             .reduce_row = &kernels::best_reduce_row()};
         options.on_op_done = reporter_.op_done;
@@ -514,7 +517,9 @@ class Training {
             {"parameter_count", integer(parameters)},
             {"parameter_bytes", integer(weight_bytes)},
             {"gradient_bytes", integer(bytes_of(config_.offload.gradients, parameters))},
-            {"state_bytes", integer(offload::opt_bytes(config_.dtype, parameters))},
+            {"optimizer_states", std::string(name_of(config_.offload.optimizer_states))},
+            {"state_bytes", integer(offload::opt_bytes(
+                                config_.dtype, config_.offload.optimizer_states, parameters))},
             {"model_folder", config_.output_dir + "/" + trained_model_folder}};
         for (size_t lane = 0; lane < engine_->lane_times().size(); ++lane) {
             metrics.push_back(

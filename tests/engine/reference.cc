@@ -11,6 +11,7 @@
 #include "cpu_adam/state.h"
 #include "cpu_adam/variants.h"
 #include "kernels/host/reduce.h"
+#include "offload/fp16.h"
 
 namespace headrace::engine::tests {
 
@@ -61,20 +62,37 @@ double clip_factor(double norm, double max_grad_norm) {
     return max_grad_norm == 0 ? 1.0 : std::min(1.0, max_grad_norm / (norm + 1e-6));
 }
 
-void update_all(ReferenceRun& run, const Stash& stash, offload::Dtype gradients,
+void update_all(ReferenceRun& run, const Stash& stash, const ReferenceOptions& options,
                 const cpu_adam::AdamStep& step) {
     const cpu_adam::StepFactors factors = cpu_adam::factors_of(step);
     for (size_t layer = 0; layer < run.states.size(); ++layer) {
         const uint64_t element_count = run.model.layout.layers[layer].element_count;
-        cpu_adam::update_range(cpu_adam::rows().back(), factors,
-                               {.element_count = element_count,
-                                .weight_dtype = run.model.dtype,
-                                .gradient_dtype = gradients,
-                                .weight = run.model.weights[layer],
-                                .state = run.states[layer],
-                                .gradient = stash.layers[layer]},
-                               {.first_element = 0, .element_count = element_count});
+        cpu_adam::update_range(
+            cpu_adam::rows().back(), factors,
+            {.element_count = element_count,
+             .weight_dtype = run.model.dtype,
+             .format = options.states,
+             .gradient_dtype = options.gradients,
+             .weight = run.model.weights[layer],
+             .state = run.states[layer],
+             .gradient = stash.layers[layer],
+             .rounding = {.seed = options.rounding_seed, .layer = static_cast<uint32_t>(layer)}},
+            {.first_element = 0, .element_count = element_count});
     }
+}
+
+// Moments of zero; the master of an fp16 weight is the weight.
+std::vector<std::byte> fresh_state(const FlatModel& model, size_t layer,
+                                   offload::StateFormat format) {
+    const uint64_t element_count = model.layout.layers[layer].element_count;
+    std::vector<std::byte> state(offload::opt_bytes(model.dtype, format, element_count));
+    const cpu_adam::StateView view =
+        cpu_adam::view_state(model.dtype, format, state, element_count);
+    const auto* const halves = reinterpret_cast<const uint16_t*>(model.weights[layer].data());
+    for (size_t i = 0; i < view.master.size(); ++i) {
+        view.master[i] = offload::fp16_to_float(halves[i]);
+    }
+    return state;
 }
 
 }  // namespace
@@ -83,26 +101,32 @@ ReferenceRun run_reference(FlatModel model, const std::vector<std::vector<MicroB
                            const ReferenceOptions& options) {
     CHECK_EQ(batches.size(), options.learning_rates.size());
     ReferenceRun run{std::move(model), {}, {}};
-    for (const offload::LayerLayout& layer : run.model.layout.layers) {
-        run.states.emplace_back(cpu_adam::opt_bytes(run.model.dtype, layer.element_count));
+    for (size_t layer = 0; layer < run.model.layer_count(); ++layer) {
+        run.states.push_back(fresh_state(run.model, layer, options.states));
     }
+    LossScale scale = initial_loss_scale(options.loss_scale);
     const LlamaCompute compute(run.model.config, run.model.dtype);
     cpu_adam::AdamStep adam = options.adam;
     adam.adam_step = 1;
     for (size_t k = 0; k < batches.size(); ++k) {
-        const FlatGradients gradients = accumulate_gradients(compute, run.model, batches[k]);
+        const FlatGradients gradients =
+            accumulate_gradients(compute, run.model, batches[k], scale.scale);
         const Stash stash = reduce_all(run.model, gradients, options.gradients);
         ReferenceStep step;
         step.loss = gradients.loss_sum / static_cast<double>(gradients.trained_token_count);
         step.skipped = !stash.finite;
-        step.grad_norm = stash.finite ? std::sqrt(stash.squares.to_double())
+        step.loss_scale = scale.scale;
+        step.grad_norm = stash.finite ? std::sqrt(stash.squares.to_double()) / scale.scale
                                       : std::numeric_limits<double>::quiet_NaN();
         run.steps.push_back(step);
+        scale = step.skipped ? after_overflow(scale, options.loss_scale)
+                             : after_good_step(scale, options.loss_scale);
         if (step.skipped) continue;
         adam.learning_rate = options.learning_rates[k];
         adam.gradient_scale =
-            static_cast<float>(clip_factor(step.grad_norm, options.max_grad_norm));
-        update_all(run, stash, options.gradients, adam);
+            static_cast<float>(clip_factor(step.grad_norm, options.max_grad_norm)) /
+            static_cast<float>(step.loss_scale);
+        update_all(run, stash, options, adam);
         adam.adam_step += 1;
     }
     return run;

@@ -4,16 +4,17 @@
 //
 // One step, over its micro-batches in ascending order:
 //   N        trained tokens of all micro-batches
-//   forward, backward of each micro-batch with loss_scale = float(1.0 / N); gradients into one fp32
+//   forward, backward of each micro-batch with loss_scale = float(S / N), where S is the loss scale
+//            (engine/config/loss_scale.h; 1 without); gradients into one fp32
 //            accumulator per layer and one more for the tied embedding's use by the head; the first
 //            micro-batch stores, the others add
 //   loss     sum of the micro-batches' loss sums, in order, / N, in double
 //   stash    per layer, reduce_part of its whole run in `gradients` dtype (the embedding's use by
 //            itself is first_use, its use by the head second_use); squares merged over layers
-//   norm     sqrt(squares.to_double()), before clipping
+//   norm     sqrt(squares.to_double()) / S, before clipping
 //   factor   float(min(1.0, max_grad_norm / (norm + 1e-6))), as torch; 1 if max_grad_norm is 0
 //   skipped  if any gradient is not finite: nothing changes, the Adam step is not counted
-//   update   AdamW of every layer's run with gradient_scale = factor
+//   update   AdamW of every layer's run with gradient_scale = float(factor / S)
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,18 @@
 #include <vector>
 
 #include "cpu_adam/adamw.h"
+#include "engine/config/loss_scale.h"
+#include "offload/state_format.h"
 #include "tests/engine/flat_model.h"
 
 namespace headrace::engine::tests {
 
 struct ReferenceOptions {
     offload::Dtype gradients = offload::Dtype::bf16;  // the stash
-    double max_grad_norm = 1.0;                       // 0: no clipping
+    offload::StateFormat states = offload::StateFormat::fp32;
+    uint64_t rounding_seed = 0;  // of states in bf16 and int8
+    LossScaleRule loss_scale = unscaled;
+    double max_grad_norm = 1.0;  // 0: no clipping
     // learning_rates[k] is used at step k; adam_step and gradient_scale are set by the loop.
     std::vector<double> learning_rates;
     cpu_adam::AdamStep adam;
@@ -37,6 +43,7 @@ struct ReferenceStep {
     double loss = 0;
     double grad_norm = 0;  // NaN at a skipped step
     bool skipped = false;
+    double loss_scale = 1;
 };
 
 struct ReferenceRun {

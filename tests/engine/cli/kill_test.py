@@ -5,7 +5,7 @@ Method: the program on a tiny model whose weights and states are on a real drive
 when so many ops of its training are done, or is killed after a random time, and is started again
 with resume_from_checkpoint under another placement each time. A kill before the first commit leaves
 nothing to resume: then the run is begun anew.
-Usage: kill_test.py PROGRAM [--kills N] [--seed S]
+Usage: kill_test.py PROGRAM [--kills N] [--seed S] [--set KEY=VALUE]...
 PROGRAM takes --kill-at-op (the program of the tests).
 """
 import argparse
@@ -39,8 +39,8 @@ ENVIRONMENT = os.environ | {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
 class Job:
-    def __init__(self, program, folder):
-        self.program, self.folder = program, folder
+    def __init__(self, program, folder, settings):
+        self.program, self.folder, self.settings = program, folder, settings
         self.model = folder / "model"
         tiny.write_model(self.model)
         self.data = folder / "data.jsonl"
@@ -52,8 +52,8 @@ class Job:
 
     def command(self, name, *more):
         drives = f"nvme_paths=[{self.folder / 'drive0'}, {self.folder / 'drive1'}]"
-        return [str(self.program), "train", str(self.model), str(self.data), *SETTINGS, drives,
-                f"output_dir={self.folder / name}", *more]
+        return [str(self.program), "train", str(self.model), str(self.data), *SETTINGS,
+                *self.settings, drives, f"output_dir={self.folder / name}", *more]
 
     def stores(self):
         return [path for drive in ("drive0", "drive1") for path in (self.folder / drive).iterdir()]
@@ -93,11 +93,12 @@ def main():
     parser.add_argument("program", type=Path)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="of all runs")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory(prefix="headrace_kill_") as temporary:
         folder = Path(temporary)
-        job = Job(arguments.program.resolve(), folder)
+        job = Job(arguments.program.resolve(), folder, arguments.set)
         began = time.monotonic()
         status, output = job.run("whole", "--kill-at-op", "999999999")
         whole_seconds = time.monotonic() - began

@@ -25,12 +25,14 @@ struct JobKind {
     Dtype dtype = Dtype::bf16;
     Dtype gradients = Dtype::bf16;
     int64_t micro_batch_count = 1;
+    offload::StateFormat states = offload::StateFormat::fp32;
 };
 
 TinyJob make_job(const JobKind& kind, int64_t step_count = 4) {
     return {.model = tiny_model(tiny_config(kind.tied), kind.dtype),
             .steps = tiny_steps(step_count, kind.micro_batch_count),
-            .gradients = kind.gradients};
+            .gradients = kind.gradients,
+            .states = kind.states};
 }
 
 const std::vector<JobKind>& job_kinds() {
@@ -39,6 +41,19 @@ const std::vector<JobKind>& job_kinds() {
         {.tied = false, .micro_batch_count = 2},
         {.tied = true, .dtype = Dtype::fp32, .gradients = Dtype::fp32, .micro_batch_count = 2},
         {.tied = false, .gradients = Dtype::fp32, .micro_batch_count = 1}};
+    return kinds;
+}
+
+// Every format of states beside every dtype, and one tied job of each.
+const std::vector<JobKind>& state_kinds() {
+    using offload::StateFormat;
+    static const std::vector<JobKind> kinds = {
+        {.tied = true, .micro_batch_count = 2, .states = StateFormat::bf16},
+        {.tied = false, .gradients = Dtype::fp32, .states = StateFormat::bf16},
+        {.dtype = Dtype::fp32, .gradients = Dtype::fp32, .states = StateFormat::bf16},
+        {.tied = true, .micro_batch_count = 2, .states = StateFormat::int8},
+        {.tied = false, .gradients = Dtype::fp32, .states = StateFormat::int8},
+        {.dtype = Dtype::fp32, .gradients = Dtype::fp32, .states = StateFormat::int8}};
     return kinds;
 }
 
@@ -164,6 +179,47 @@ TEST(Bits, WhatIsKeptIsWhatWouldBeComputedAgain) {
     }
 }
 
+// States in bf16 and int8 are rounded by a key that no placement, cut or thread is in. Each kind
+// takes the plain placements and every third of the others.
+TEST(Bits, EveryFormatOfStatesGivesTheReferencesBits) {
+    const std::vector<TinyPlan> plans = hand_made_plans();
+    std::set<std::string> states;
+    for (size_t k = 0; k < state_kinds().size(); ++k) {
+        const JobKind& kind = state_kinds()[k];
+        const TinyJob job = make_job(kind);
+        const RunBits expected = reference_bits(job);
+        EXPECT_TRUE(states.insert(expected.homes.states_sha256).second);
+        for (size_t i = 0; i < plans.size(); ++i) {
+            if (i >= 3 && i % 3 != k % 3) continue;
+            EXPECT_EQ(difference(engine_bits(job, plans[i]), expected), "")
+                << plans[i] << " kind " << k;
+        }
+    }
+}
+
+// The seed is part of the key; in fp32 there is nothing to round. The loss, which knows nothing of
+// states but through the weights, is that of fp32 at first and near it later.
+TEST(Bits, TheSeedOfTheRoundingIsInTheNumericsOfLossyFormatsOnly) {
+    const TinyJob exact = make_job({.micro_batch_count = 2});
+    TinyJob reseeded = exact;
+    reseeded.rounding_seed += 1;
+    const RunBits expected = engine_bits(exact, in_ram);
+    EXPECT_EQ(difference(engine_bits(reseeded, in_ram), expected), "");
+    for (const offload::StateFormat states :
+         {offload::StateFormat::bf16, offload::StateFormat::int8}) {
+        TinyJob job = exact;
+        job.states = states;
+        const RunBits bits = engine_bits(job, in_ram);
+        EXPECT_EQ(bits.losses[0], expected.losses[0]);
+        EXPECT_NE(bits.homes, expected.homes);
+        for (size_t step = 0; step < bits.losses.size(); ++step) {
+            EXPECT_NEAR(bits.losses[step], expected.losses[step], 0.02 * expected.losses[step]);
+        }
+        job.rounding_seed += 1;
+        EXPECT_NE(engine_bits(job, in_ram).homes, bits.homes);
+    }
+}
+
 std::string random_letters(std::mt19937& random, std::string_view tiers = "grn") {
     std::string letters;
     const size_t count = 1 + random() % 3;
@@ -200,9 +256,11 @@ TEST(Bits, SeededPlacementsGiveTheReferencesBits) {
     constexpr uint32_t seed_count = 64;
     std::vector<TinyJob> jobs;
     std::vector<RunBits> expected;
-    for (const JobKind& kind : job_kinds()) {
-        jobs.push_back(make_job(kind));
-        expected.push_back(reference_bits(jobs.back()));
+    for (const std::vector<JobKind>* kinds : {&job_kinds(), &state_kinds()}) {
+        for (const JobKind& kind : *kinds) {
+            jobs.push_back(make_job(kind));
+            expected.push_back(reference_bits(jobs.back()));
+        }
     }
     for (uint32_t seed = 0; seed < seed_count; ++seed) {
         const size_t job = seed % jobs.size();

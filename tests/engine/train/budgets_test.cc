@@ -287,13 +287,55 @@ TEST_F(Budgets, NoPathsNoNvme) {
     EXPECT_EQ(placed->needs.nvme_bytes, 0u);
 }
 
+// Homes of states, on any tier, take what their format says to the byte: 10, 6 or 4.125 bytes a
+// bf16 parameter, twice in the places of a store.
+TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
+    const Job job = job_of(middling_model());
+    for (const offload::Dtype dtype : {offload::Dtype::bf16, offload::Dtype::fp32}) {
+        for (const auto states :
+             {offload::StateFormat::fp32, offload::StateFormat::bf16, offload::StateFormat::int8}) {
+            for (const Tier tier : {Tier::ram, Tier::nvme}) {
+                RunConfig config = config_of(2000 * mib, 2000 * mib, 4000 * mib);
+                config.dtype = dtype;
+                config.offload.optimizer = TierShares::all_on(tier);
+                config.offload.optimizer_states = states;
+                const auto placement = place(job, config, plenty);
+                ASSERT_TRUE(placement.ok()) << placement.error().text();
+                expect_inside(*placement);
+                uint64_t formula_bytes = 0;
+                uint64_t element_count = 0;
+                const std::vector<offload::Part>& parts = placement->workload.layout.parts;
+                for (const offload::Part& part : parts) {
+                    formula_bytes += opt_bytes(dtype, states, part.element_count);
+                    element_count += part.element_count;
+                }
+                const bool is_twice = tier == Tier::nvme && commit_of(config).has_value();
+                EXPECT_EQ(home_bytes(*placement, offload::Kind::opt, tier),
+                          formula_bytes * (is_twice ? 2 : 1));
+                constexpr double bytes_of_moments[] = {8, 4, 2.125};
+                const double exact = bytes_of_moments[static_cast<size_t>(states)] +
+                                     (dtype == offload::Dtype::bf16 ? 2 : 0);
+                const auto padding = static_cast<double>(
+                    states == offload::StateFormat::int8 ? 3 * offload::page_bytes * parts.size()
+                                                         : 0);
+                EXPECT_NEAR(static_cast<double>(formula_bytes),
+                            exact * static_cast<double>(element_count) + padding / 2,
+                            padding / 2 + 1);
+            }
+        }
+    }
+}
+
 // The engine takes what was foretold, from memories that hold that and nothing more.
 TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
     const LlamaConfig model = tiny_config(true);
     RunConfig config = config_of(4 * mib, 4 * mib, 64 * mib);
-    const Placement placement = place(job_of(model), config, plenty).value();
-    EXPECT_EQ(keeping_count(placement), static_cast<size_t>(model.block_count));
-    for (const auto& [gpu_lack, ram_lack] : {std::pair(0u, 0u), {1u, 0u}, {0u, 1u}}) {
+    for (uint32_t start = 0; start < 9; ++start) {
+        config.offload.optimizer_states = static_cast<offload::StateFormat>(start / 3);
+        const uint32_t gpu_lack = start % 3 == 1 ? 1 : 0;
+        const uint32_t ram_lack = start % 3 == 2 ? 1 : 0;
+        const Placement placement = place(job_of(model), config, plenty).value();
+        EXPECT_EQ(keeping_count(placement), static_cast<size_t>(model.block_count));
         uint64_t places_bytes = 0;
         EngineOptions options;
         options.config = model;

@@ -85,6 +85,7 @@ TinyJob make_job() {
     std::byte* row = job.model.weights.front().data() + size_t{last_token} * 64 * sizeof(infinity);
     std::memcpy(row, &infinity, sizeof(infinity));
     job.bad_steps = {bad_step};
+    job.loss_scale = {.initial_scale_power = 10, .window = 1, .hysteresis = 1};
     return job;
 }
 
@@ -97,12 +98,18 @@ HomesDigest finish(const TinyJob& job, TinyPlan plan, int64_t steps_at_least) {
     const Status status = run.train(first, step_count - first);
     EXPECT_TRUE(status.ok()) << status.error().text();
     EXPECT_EQ(run.engine().progress().skipped_count, 1) << plan;
+    EXPECT_EQ(run.engine().progress().loss_scale,
+              (LossScale{.scale = 1024, .good_step_count = 1, .hysteresis_left = 1}))
+        << plan;
     return run.engine().digest().value();
 }
 
+// Each placement with another format of states: their checksums are compared at the resume. The
+// loss scale is that of one skipped step and three others, wherever the run was cut.
 TEST(Crash, ckpt_1_ARunWhoseDrivesEndAtAnyWriteGoesOn) {
-    const TinyJob job = make_job();
+    TinyJob job = make_job();
     for (size_t index = 0; index < 3; ++index) {
+        job.states = static_cast<offload::StateFormat>(index);
         const RunBits expected = engine_bits(job, plan_at(index));
         bool is_over = false;
         int64_t cut = 0;

@@ -72,6 +72,27 @@ TEST(Identity, AFactThatOnlyOneSideHasIsADifference) {
     EXPECT_FALSE(check_same_run(now, some_identity()).ok());
 }
 
+// Another format of states is a difference that may be allowed by name, and only that one.
+TEST(Identity, StatesOfAnotherFormatAreConvertedOnlyIfAllowed) {
+    Identity saved = some_identity();
+    saved.numerics.push_back({states_fact, "fp32"});
+    Identity now = some_identity();
+    now.numerics.push_back({states_fact, "int8"});
+    EXPECT_EQ(states_of(saved).value(), offload::StateFormat::fp32);
+    EXPECT_EQ(states_of(now).value(), offload::StateFormat::int8);
+    EXPECT_FALSE(states_of(some_identity()).ok());
+    const auto refused = check_same_run(saved, now);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(), AllOf(HasSubstr("optimizer_states was fp32 and is int8"),
+                                              HasSubstr("with optimizer_states=fp32"),
+                                              HasSubstr("convert_optimizer_states=true")));
+    EXPECT_TRUE(check_same_run(saved, now, StateConversion::allowed).ok());
+    now.numerics[0].value = "2.6.0";
+    const auto other = check_same_run(saved, now, StateConversion::allowed);
+    ASSERT_FALSE(other.ok());
+    EXPECT_THAT(other.error().text(), Not(HasSubstr("convert_optimizer_states")));
+}
+
 TEST(Identity, RecordsOfOthersAreRefused) {
     const offload::CommitRecord good = record_of(some_identity(), some_progress());
     for (const std::string payload : {"", "no JSON", "{}", "[1]", R"({"job": 3})"}) {

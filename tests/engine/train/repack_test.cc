@@ -17,6 +17,7 @@ using offload::Direction;
 using offload::Dtype;
 using offload::Layout;
 using offload::MemoryStore;
+using offload::StateFormat;
 
 constexpr uint64_t plenty = offload::gib;
 
@@ -32,13 +33,14 @@ Layout layout_of_blocks(uint64_t part_blocks) {
         .value();
 }
 
-std::vector<offload::PlaceSpec> places_of(const Layout& layout, Dtype dtype) {
+std::vector<offload::PlaceSpec> places_of(const Layout& layout, Dtype dtype,
+                                          StateFormat states = StateFormat::fp32) {
     std::vector<offload::PlaceSpec> places;
     for (const offload::Part& part : layout.parts) {
         places.push_back({"hi", bytes_of(dtype, part.element_count), 2});
     }
     for (const offload::Part& part : layout.parts) {
-        places.push_back({"opt", cpu_adam::opt_bytes(dtype, part.element_count), 2});
+        places.push_back({"opt", offload::opt_bytes(dtype, states, part.element_count), 2});
     }
     return places;
 }
@@ -79,6 +81,13 @@ Filled bytes_of_cut(const Layout& layout, Dtype dtype) {
     return filled;
 }
 
+void fill(MemoryStore& store, const Layout& layout, Dtype dtype) {
+    Filled filled = bytes_of_cut(layout, dtype);
+    for (uint32_t place = 0; place < filled.places.size(); ++place) {
+        ASSERT_TRUE(transfer_and_wait(store, Direction::write, place, filled.places[place]));
+    }
+}
+
 TEST(Repack, EveryElementComesToItsNewPlace) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
         for (const uint64_t before : {1u, 2u, 3u, 100u}) {
@@ -87,11 +96,7 @@ TEST(Repack, EveryElementComesToItsNewPlace) {
                 const Layout target_layout = layout_of_blocks(after);
                 MemoryStore source(places_of(source_layout, dtype));
                 MemoryStore target(places_of(target_layout, dtype));
-                Filled filled = bytes_of_cut(source_layout, dtype);
-                for (uint32_t place = 0; place < filled.places.size(); ++place) {
-                    ASSERT_TRUE(
-                        transfer_and_wait(source, Direction::write, place, filled.places[place]));
-                }
+                fill(source, source_layout, dtype);
                 ASSERT_TRUE(
                     repack({&source, &source_layout}, {&target, &target_layout}, dtype, plenty));
                 const Filled expected = bytes_of_cut(target_layout, dtype);
@@ -102,6 +107,81 @@ TEST(Repack, EveryElementComesToItsNewPlace) {
                         << "place " << place << ", parts of " << before << " to " << after;
                 }
             }
+        }
+    }
+}
+
+// All places of a kind of a store, one after another: hi, or opt as its states are kept.
+struct Found {
+    std::vector<std::byte> hi, opt;
+    bool operator==(const Found&) const = default;
+};
+Found read_all(MemoryStore& store, const Layout& layout) {
+    Found found;
+    for (uint32_t place = 0; place < store.places().size(); ++place) {
+        std::vector<std::byte> bytes(store.places()[place].size_bytes);
+        EXPECT_TRUE(transfer_and_wait(store, Direction::read, place, bytes));
+        std::vector<std::byte>& all = place < layout.parts.size() ? found.hi : found.opt;
+        all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return found;
+}
+
+// Another format moves no bit of a weight or its lower half, nor one of a moment where the way
+// there and back is exact: bf16 and int8 through fp32.
+TEST(Repack, AnotherFormatKeepsEveryWeightAndItsMaster) {
+    const Layout layout = layout_of_blocks(100);
+    const uint64_t layer_elements = layout.parts[0].element_count;
+    for (const StateFormat lossy : {StateFormat::bf16, StateFormat::int8}) {
+        MemoryStore exact(places_of(layout, Dtype::bf16));
+        fill(exact, layout, Dtype::bf16);
+        MemoryStore there(places_of(layout, Dtype::bf16, lossy));
+        MemoryStore back(places_of(layout, Dtype::bf16));
+        MemoryStore again(places_of(layout, Dtype::bf16, lossy));
+        const CutStore in_fp32{&exact, &layout}, in_lossy{&there, &layout, lossy};
+        const CutStore in_fp32_again{&back, &layout}, in_lossy_again{&again, &layout, lossy};
+        ASSERT_TRUE(repack(in_fp32, in_lossy, Dtype::bf16, plenty));
+        ASSERT_TRUE(repack(in_lossy, in_fp32_again, Dtype::bf16, plenty));
+        ASSERT_TRUE(repack(in_fp32_again, in_lossy_again, Dtype::bf16, plenty));
+        const Found before = read_all(exact, layout);
+        Found lossy_bytes = read_all(there, layout);
+        Found after = read_all(back, layout);
+        EXPECT_EQ(after.hi, before.hi);
+        EXPECT_EQ(lossy_bytes.hi, before.hi);
+        if (lossy == StateFormat::bf16) {
+            EXPECT_EQ(read_all(again, layout), lossy_bytes);
+        }
+        Found source = before;
+        const auto first = [&](Found& found, StateFormat states) {
+            return cpu_adam::view_state(Dtype::bf16, states, found.opt, layer_elements);
+        };
+        const cpu_adam::StateView was = first(source, StateFormat::fp32);
+        const cpu_adam::StateView is = first(after, StateFormat::fp32);
+        EXPECT_TRUE(std::ranges::equal(is.lo, was.lo));
+        EXPECT_TRUE(std::ranges::equal(first(lossy_bytes, lossy).lo, was.lo));
+        for (uint64_t i = 0; i < layer_elements; ++i) {
+            ASSERT_NEAR(is.m[i], was.m[i], 0.01f * was.m[layer_elements - 1]) << i;
+        }
+        EXPECT_FALSE(std::ranges::equal(is.m, was.m)) << "a lossy format loses something";
+    }
+}
+
+// Another format and other parts at once are the two one after the other.
+TEST(Repack, AnotherFormatAndOtherPartsAtOnce) {
+    const Layout large = layout_of_blocks(100);
+    const Layout small = layout_of_blocks(2);
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp32}) {
+        for (const StateFormat states : {StateFormat::bf16, StateFormat::int8}) {
+            MemoryStore source(places_of(large, dtype));
+            fill(source, large, dtype);
+            MemoryStore at_once(places_of(small, dtype, states));
+            MemoryStore converted(places_of(large, dtype, states));
+            MemoryStore in_turn(places_of(small, dtype, states));
+            ASSERT_TRUE(repack({&source, &large}, {&at_once, &small, states}, dtype, plenty));
+            ASSERT_TRUE(repack({&source, &large}, {&converted, &large, states}, dtype, plenty));
+            ASSERT_TRUE(
+                repack({&converted, &large, states}, {&in_turn, &small, states}, dtype, plenty));
+            EXPECT_EQ(read_all(at_once, small), read_all(in_turn, small));
         }
     }
 }

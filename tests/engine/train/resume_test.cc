@@ -5,6 +5,8 @@
 // hashes of weights, states and history are compared with those of a run that was never stopped.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <cerrno>
 #include <fstream>
 
 #include "engine/train/train.h"
@@ -19,6 +21,7 @@ using offload::Tier;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
@@ -274,6 +277,122 @@ TEST_F(Resume, AnotherRunIsRefusedByName) {
     const Told told = run(model_);
     EXPECT_TRUE(told.status.ok()) << told.status.error().text();
     EXPECT_THAT(told.warnings, Contains(HasSubstr("learning_rate was 0.01 and is 0.02")));
+}
+
+// Another format of states is another run, unless the conversion is asked for: then weights are as
+// they were, bit for bit, the run goes on, and may be converted again.
+TEST_F(Resume, StatesAreConvertedOnlyIfAsked) {
+    config_.eval_steps.reset();
+    config_.lr_scheduler_type = LrSchedule::constant;
+    const RunConfig begun = config_;
+    const auto export_after_stop = [&](offload::StateFormat states) {
+        config_ = begun;
+        const Told told = stop_after(4);
+        config_.resume_from_checkpoint = true;
+        config_.max_steps = std::ssize(told.steps);  // exports what is there
+        config_.offload.optimizer_states = states;
+        config_.convert_optimizer_states = states != offload::StateFormat::fp32;
+        return finish();
+    };
+    const json kept = export_after_stop(offload::StateFormat::fp32);
+    for (const offload::StateFormat states :
+         {offload::StateFormat::bf16, offload::StateFormat::int8}) {
+        const json converted = export_after_stop(states);
+        EXPECT_EQ(converted["optimizer_states"], name_of(states));
+        EXPECT_EQ(converted["weights_sha256"], kept["weights_sha256"]);
+        EXPECT_EQ(converted["history_sha256"], kept["history_sha256"]);
+        EXPECT_NE(converted["states_sha256"], kept["states_sha256"]);
+    }
+
+    config_ = begun;
+    stop_after(1);
+    config_.resume_from_checkpoint = true;
+    config_.offload.optimizer_states = offload::StateFormat::bf16;
+    stop_after_ = never;
+    const Told refused = run(model_);
+    ASSERT_FALSE(refused.status.ok());
+    EXPECT_EQ(refused.status.error().code, ErrorCode::bad_data);
+    EXPECT_THAT(refused.status.error().text(),
+                AllOf(HasSubstr("optimizer_states was fp32 and is bf16"),
+                      HasSubstr("convert_optimizer_states=true")));
+    config_.convert_optimizer_states = true;
+    EXPECT_THAT(stop_after(1).notes, Contains(HasSubstr("from fp32 to bf16")));
+    EXPECT_THAT(stop_after(1).notes, Not(Contains(HasSubstr("converting"))));
+    config_.offload.optimizer_states = offload::StateFormat::fp32;
+    EXPECT_THAT(stop_after(1).notes, Contains(HasSubstr("from bf16 to fp32")));
+    config_.offload.optimizer_states = offload::StateFormat::int8;
+    stop_after_ = never;
+    const Told told = run(model_);
+    ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+    EXPECT_THAT(told.notes, Contains(HasSubstr("from fp32 to int8")));
+    EXPECT_EQ(last_metrics()["optimizer_states"], "int8");
+    const std::vector<std::string> converted_curve = curve();
+    EXPECT_EQ(converted_curve.size(), 10u + 2);
+}
+
+// A run in bf16 or int8 goes on bit for bit, as any; and a conversion that is cut at any write
+// loses nothing: the run is there as it was, or converted.
+TEST_F(Resume, ckpt_1_LossyStatesGoOnBitForBit) {
+    for (const offload::StateFormat states :
+         {offload::StateFormat::bf16, offload::StateFormat::int8}) {
+        config_.offload.optimizer_states = states;
+        config_.resume_from_checkpoint = false;
+        const json expected = finish();
+        stop_after(4);
+        config_.resume_from_checkpoint = true;
+        config_.offload.advanced.part_bytes = 4 * offload::kib;
+        expect_same(finish(), expected, std::string(name_of(states)));
+        config_.offload.advanced.part_bytes = 16 * offload::kib;
+    }
+}
+
+TEST_F(Resume, AConversionThatIsCutLosesNothing) {
+    config_.eval_steps.reset();
+    const json expected = finish();
+    const RunConfig begun = config_;
+    std::atomic<int64_t> writes_left = 0;
+    std::atomic<bool> is_armed = false;
+    const auto is_over = [&] { return is_armed && writes_left < 0; };
+    drives_.operations.before_request =
+        [&](const nvme::Request& request) -> std::optional<nvme::Fault> {
+        if (is_armed && request.direction == offload::Direction::write) --writes_left;
+        if (!is_over()) return {};
+        return nvme::Fault{.executed_bytes = 0, .result = -EIO};
+    };
+    drives_.operations.sync_data = [&](int descriptor) {
+        return is_over() ? -EIO : nvme::sync_data({}, descriptor);
+    };
+    int as_it_was = 0;
+    int converted = 0;
+    for (int64_t cut = 0; converted == 0; cut = 2 * cut + 3) {
+        ASSERT_LT(cut, 1'000'000);
+        config_ = begun;
+        stop_after(4);
+        config_.resume_from_checkpoint = true;
+        config_.offload.optimizer_states = offload::StateFormat::int8;
+        config_.convert_optimizer_states = true;
+        stop_after_ = never;
+        writes_left = cut;
+        is_armed = true;
+        const Told told = run(model_);
+        is_armed = false;
+        if (told.status.ok()) break;
+        config_.offload.optimizer_states = offload::StateFormat::fp32;
+        config_.convert_optimizer_states = false;
+        const Told again = run(model_);
+        if (again.status.ok()) {
+            expect_same(last_metrics(), expected, fmt::format("cut at write {}", cut));
+            ++as_it_was;
+            continue;
+        }
+        EXPECT_THAT(again.status.error().text(), HasSubstr("optimizer_states was int8"));
+        config_.offload.optimizer_states = offload::StateFormat::int8;
+        const Told rest = run(model_);
+        EXPECT_TRUE(rest.status.ok()) << rest.status.error().text();
+        ++converted;
+    }
+    EXPECT_GT(as_it_was, 2);
+    EXPECT_EQ(converted, 1);
 }
 
 TEST_F(Resume, AnUnfinishedRunIsNotThrownAwayUnasked) {

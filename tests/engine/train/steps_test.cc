@@ -206,6 +206,40 @@ TEST(Steps, clip_2_ANonFiniteGradientChangesNothing) {
     }
 }
 
+// A loss scale that is a power of two is exact in bf16 and fp32: norms, clipping, weights and
+// states are those of a run without one, and a step that is not finite lowers the scale and nothing
+// else.
+TEST(Steps, clip_2_TheLossScaleFallsWithASkippedStepAndChangesNoBit) {
+    for (const double max_grad_norm : {0.1, 0.0}) {
+        TinyJob job = poisoned_job(7, {1, 2, 4});
+        job.max_grad_norm = max_grad_norm;
+        const RunBits unscaled_bits = reference_bits(job);
+        job.loss_scale = {.initial_scale_power = 10, .window = 1, .hysteresis = 2};
+        const RunBits expected = reference_bits(job);
+        EXPECT_EQ(difference(expected, unscaled_bits), "");
+        // Good, bad (hysteresis), bad (halved), good, bad (halved: not full again), good, good
+        // (doubled: one good step stood before).
+        const std::vector<double> scales = {1024, 1024, 1024, 512, 512, 256, 256};
+        for (const TinyPlan& plan : plans()) {
+            TinyRun run(job, plan);
+            ASSERT_TRUE(run.train(0, 7));
+            EXPECT_EQ(difference(run.bits(), expected), "") << plan;
+            for (size_t step = 0; step < scales.size(); ++step) {
+                EXPECT_EQ(run.outcomes()[step].loss_scale, scales[step]) << plan << step;
+                EXPECT_FALSE(run.outcomes()[step].is_scale_exhausted);
+            }
+            EXPECT_EQ(run.engine().progress().loss_scale,
+                      (LossScale{.scale = 512, .good_step_count = 2, .hysteresis_left = 2}));
+        }
+    }
+    TinyJob exhausted = poisoned_job(2, {1});
+    exhausted.loss_scale = {.initial_scale_power = 3, .hysteresis = 1, .min_scale = 8};
+    TinyRun run(exhausted, plans().front());
+    ASSERT_TRUE(run.train(0, 2));
+    EXPECT_FALSE(run.outcomes()[0].is_scale_exhausted);
+    EXPECT_TRUE(run.outcomes()[1].is_scale_exhausted);
+}
+
 // CLIP-4: a skipped step moves neither the learning rate nor the count of updates.
 TEST(Steps, clip_4_ASkippedStepDoesNotMoveTheRate) {
     const TinyJob job = poisoned_job(10, {0, 4, 5, 9});

@@ -103,6 +103,7 @@ offload::Workload workload_of(const TinyJob& job, const TinyPlan& plan) {
                           .value();
     workload.dtype = job.model.dtype;
     workload.gradients = job.gradients;
+    workload.states = job.states;
     uint64_t tokens_max = 0;
     size_t most = 1;
     const LlamaCompute compute(job.model.config, job.model.dtype);
@@ -135,17 +136,20 @@ MicroBatch view_of(const TokenBatch& batch) {
 }
 
 // As digest_homes, from whole layers.
-HomesDigest digest_of_layers(const ReferenceRun& run) {
+HomesDigest digest_of_layers(const ReferenceRun& run, offload::StateFormat format) {
     Sha256 weights;
-    std::array<Sha256, 3> states;
-    ReferenceRun copy = run;
-    for (size_t layer = 0; layer < copy.states.size(); ++layer) {
-        weights.add(copy.model.weights[layer]);
-        const cpu_adam::StateView view = cpu_adam::view_state(
-            copy.model.dtype, copy.states[layer], copy.model.layout.layers[layer].element_count);
-        states[0].add(std::as_bytes(view.m));
-        states[1].add(std::as_bytes(view.v));
-        states[2].add(std::as_bytes(view.lo));
+    std::array<Sha256, 4> states;
+    for (size_t layer = 0; layer < run.states.size(); ++layer) {
+        weights.add(run.model.weights[layer]);
+        const uint64_t element_count = run.model.layout.layers[layer].element_count;
+        const auto layout = offload::state_layout(run.model.dtype, format, element_count);
+        const auto bytes = offload::section_bytes(run.model.dtype, format, element_count);
+        const std::array<uint64_t, 4> offsets = {layout.m_offset_bytes, layout.v_offset_bytes,
+                                                 layout.steps_offset_bytes,
+                                                 layout.master_offset_bytes};
+        for (size_t i = 0; i < states.size(); ++i) {
+            states[i].add(std::span(run.states[layer]).subspan(offsets[i], bytes[i]));
+        }
     }
     Sha256 all;
     for (Sha256& state : states) {
@@ -256,6 +260,9 @@ std::string difference(const RunBits& a, const RunBits& b) {
 RunBits reference_bits(const TinyJob& job) {
     start_torch(1);
     ReferenceOptions options{.gradients = job.gradients,
+                             .states = job.states,
+                             .rounding_seed = job.rounding_seed,
+                             .loss_scale = job.loss_scale,
                              .max_grad_norm = job.max_grad_norm,
                              .learning_rates = {},
                              .adam = {.weight_decay = job.weight_decay}};
@@ -272,7 +279,7 @@ RunBits reference_bits(const TinyJob& job) {
         if (!job.bad_steps.contains(static_cast<int64_t>(step))) ++update_index;
     }
     const ReferenceRun run = run_reference(job.model, steps, options);
-    RunBits bits{.losses = {}, .norms = {}, .homes = digest_of_layers(run)};
+    RunBits bits{.losses = {}, .norms = {}, .homes = digest_of_layers(run, job.states)};
     int64_t skipped = 0;
     for (const ReferenceStep& step : run.steps) {
         bits.losses.push_back(step.loss);
@@ -329,6 +336,8 @@ TinyRun::TinyRun(const TinyJob& job, const TinyPlan& plan, uint64_t workspace_by
     };
     options.record_of = [](const Progress& progress) { return record_of({}, progress); };
     options.max_grad_norm = job.max_grad_norm;
+    options.loss_scale = job.loss_scale;
+    options.rounding_seed = job.rounding_seed;
     options.update_row = &cpu_adam::best();
     options.reduce_row = &kernels::best_reduce_row();
     options.open_store = [&](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {

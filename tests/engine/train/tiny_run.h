@@ -45,6 +45,9 @@ struct TinyJob {
     FlatModel model;
     std::vector<StepBatch> steps;
     offload::Dtype gradients = offload::Dtype::bf16;
+    offload::StateFormat states = offload::StateFormat::fp32;
+    uint64_t rounding_seed = 11;
+    LossScaleRule loss_scale = unscaled;
     double max_grad_norm = 0.1;   // far below the gradients of a tiny model: clipping triggers
     double learning_rate = 1e-2;  // of update 0; rate_of says the others
     double weight_decay = 0.1;

@@ -78,7 +78,8 @@ class TrainRun : public testing::Test {
              .model_dir = model_dir,
              .model = model.config,
              .train_data = train_data,
-             .eval_data = &eval_data},
+             .eval_data = &eval_data,
+             .drives = drives_},
             {.note = [&](const std::string& line) { told.notes.push_back(line); },
              .warn = [&](const std::string& line) { told.warnings.push_back(line); },
              .step = [&](const StepRecord& record, int64_t) { told.steps.push_back(record); },
@@ -100,6 +101,7 @@ class TrainRun : public testing::Test {
 
     TestFolder folder_;
     RunConfig config_;
+    DriveHooks drives_;  // faults of the drives
     // A signal asks to stop when so many steps were told.
     int64_t stop_after_ = std::numeric_limits<int64_t>::max();
 };
