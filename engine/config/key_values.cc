@@ -236,8 +236,7 @@ Fault read(const TierField& field, const YamlValue& value, RunConfig& config) {
 
 Fault read(const DtypeField& field, const YamlValue& value, RunConfig& config) {
     const offload::Result<Dtype> dtype = offload::parse_dtype(value.text);
-    if (dtype && *dtype == Dtype::fp16) return "must be bf16 or fp32: fp16 is not supported yet";
-    if (!dtype) return must_be("bf16 or fp32", value);
+    if (!dtype) return must_be("bf16, fp16 or fp32", value);
     field.of(config) = *dtype;
     return {};
 }

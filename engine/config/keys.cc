@@ -45,7 +45,7 @@ constexpr Key key_table[] = {
     {"device", "auto | cuda | host",
      ChoiceField{device_names, [](const RunConfig& c) { return static_cast<size_t>(c.device); },
                  [](RunConfig& c, size_t i) { c.device = static_cast<Device>(i); }}},
-    {"dtype", "compute dtype: bf16 | fp32",
+    {"dtype", "compute dtype: bf16 | fp16 | fp32",
      DtypeField{[](RunConfig& c) -> auto& { return c.dtype; }}},
     {"loss_scale", "fp16: a fixed loss scale; 0: dynamic, as in DeepSpeed",
      RealField{[](RunConfig& c) -> auto& { return c.loss_scale.fixed_scale; }, 0, 1e30}},
@@ -137,7 +137,7 @@ constexpr Key key_table[] = {
                      { return static_cast<size_t>(c.offload.optimizer_states); },
                  [](RunConfig& c, size_t i)
                      { c.offload.optimizer_states = static_cast<offload::StateFormat>(i); }}},
-    {"offload.gradients", "what gradients wait in: bf16 | fp32; default the compute dtype",
+    {"offload.gradients", "what gradients wait in: bf16 | fp16 | fp32; default dtype",
      DtypeField{[](RunConfig& c) -> auto& { return c.offload.gradients; }}},
     {"offload.commit", "auto | every_step | at_saves: when the run becomes resumable",
      ChoiceField{commit_names,

@@ -66,7 +66,7 @@ struct TierField {  // a tier, or `auto`
     FieldOf<std::optional<offload::Tier>> of;
     std::span<const offload::Tier> allowed;
 };
-struct DtypeField {  // bf16 or fp32
+struct DtypeField {  // bf16, fp16 or fp32
     FieldOf<offload::Dtype> of;
 };
 struct ChoiceField {  // one of `names`; get and set count from the first

@@ -260,6 +260,11 @@ void Loader::check_loss_scale() {
         if (!is_given(key) || config.dtype == offload::Dtype::fp16) continue;
         note(fmt::format("{} has no effect: dtype is {}", key, name_of(config.dtype)));
     }
+    if (config.offload.gradients == offload::Dtype::fp16 && config.dtype != offload::Dtype::fp16) {
+        fault(
+            loaded.origins["offload.gradients"], "offload.gradients",
+            "fp16 needs dtype: fp16, whose loss is scaled: unscaled gradients would vanish in it");
+    }
     if (rule.fixed_scale == 0 && rule.min_scale > initial_loss_scale(rule).scale) {
         fault(is_given("min_loss_scale") ? loaded.origins["min_loss_scale"]
                                          : loaded.origins["initial_scale_power"],

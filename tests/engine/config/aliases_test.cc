@@ -82,8 +82,8 @@ TEST(AliasesTest, switches_choose_the_dtype) {
     EXPECT_EQ(parse_config(with("bf16: true"))->config.dtype, offload::Dtype::bf16);
     EXPECT_EQ(parse_config(with("fp32: true"))->config.dtype, offload::Dtype::fp32);
     EXPECT_EQ(parse_config(with("bf16: false"))->config.dtype, offload::Dtype::bf16);
-    EXPECT_THAT(parse_config(with("fp16: true")).error().text(),
-                HasSubstr("fp16 is not supported yet"));
+    EXPECT_EQ(parse_config(with("fp16: true"))->config.dtype, offload::Dtype::fp16);
+    EXPECT_EQ(parse_config(with("bf16: {enabled: true}"))->config.dtype, offload::Dtype::bf16);
     EXPECT_THAT(parse_config(with("bf16: 7")).error().text(), HasSubstr("must be true or false"));
     EXPECT_THAT(parse_config(with("bf16: true\nfp32: true")).error().text(),
                 HasSubstr("'dtype' was given another value in run.yaml:1"));

@@ -92,6 +92,36 @@ TEST(LoadConfigTest, defaults_follow_what_they_depend_on) {
     EXPECT_EQ(given->config.output_dir, "runs/x");
 }
 
+// DeepSpeed's section of fp16, by its names; what has no effect or cannot be is said.
+TEST(LoadConfigTest, the_loss_scale_of_fp16) {
+    const auto loaded = parse_config(
+        {.yaml = std::string(minimal) +
+                 "fp16: {enabled: true, loss_scale: 0, initial_scale_power: 12, hysteresis: 1,\n"
+                 "       loss_scale_window: 500, consecutive_hysteresis: true,\n"
+                 "       min_loss_scale: 2, auto_cast: false}\n"});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->config.dtype, offload::Dtype::fp16);
+    EXPECT_EQ(loaded->config.offload.gradients, offload::Dtype::fp16);
+    const LossScaleRule expected{.initial_scale_power = 12,
+                                 .window = 500,
+                                 .hysteresis = 1,
+                                 .has_consecutive_hysteresis = true,
+                                 .min_scale = 2};
+    EXPECT_EQ(loaded->config.loss_scale, expected);
+    EXPECT_TRUE(loaded->notes.empty());
+    const auto idle = parse_config({.yaml = std::string(minimal) + "loss_scale: 128\n"});
+    ASSERT_TRUE(idle.ok()) << idle.error().text();
+    EXPECT_THAT(idle->notes, ElementsAre(HasSubstr("loss_scale has no effect: dtype is bf16")));
+    EXPECT_THAT(refusal(std::string(minimal) + "fp16: true\nmin_loss_scale: 1e9\n"),
+                HasSubstr("min_loss_scale: must be at most 2 to the initial_scale_power (65536)"));
+    EXPECT_THAT(refusal(std::string(minimal) + "offload: {gradients: fp16}\n"),
+                HasSubstr("offload.gradients: fp16 needs dtype: fp16"));
+    EXPECT_THAT(refusal(std::string(minimal) + "fp16: {enabled: true, auto_cast: true}\n"),
+                HasSubstr("fp16.auto_cast: "));
+    EXPECT_THAT(refusal(std::string(minimal) + "fp16: {loss_scales: 2}\n"),
+                HasSubstr("did you mean 'fp16.loss_scale'"));
+}
+
 TEST(LoadConfigTest, one_message_lists_every_fault_with_its_line) {
     const std::string text = refusal(
         "model: m\n"

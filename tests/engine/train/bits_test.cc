@@ -29,10 +29,12 @@ struct JobKind {
 };
 
 TinyJob make_job(const JobKind& kind, int64_t step_count = 4) {
+    const LossScaleRule in_fp16{.initial_scale_power = 8};
     return {.model = tiny_model(tiny_config(kind.tied), kind.dtype),
             .steps = tiny_steps(step_count, kind.micro_batch_count),
             .gradients = kind.gradients,
-            .states = kind.states};
+            .states = kind.states,
+            .loss_scale = kind.dtype == Dtype::fp16 ? in_fp16 : unscaled};
 }
 
 const std::vector<JobKind>& job_kinds() {
@@ -51,6 +53,9 @@ const std::vector<JobKind>& state_kinds() {
         {.tied = true, .micro_batch_count = 2, .states = StateFormat::bf16},
         {.tied = false, .gradients = Dtype::fp32, .states = StateFormat::bf16},
         {.dtype = Dtype::fp32, .gradients = Dtype::fp32, .states = StateFormat::bf16},
+        {.tied = true, .dtype = Dtype::fp16, .gradients = Dtype::fp16, .micro_batch_count = 2},
+        {.dtype = Dtype::fp16, .gradients = Dtype::fp32, .states = StateFormat::bf16},
+        {.dtype = Dtype::fp16, .gradients = Dtype::fp16, .states = StateFormat::int8},
         {.tied = true, .micro_batch_count = 2, .states = StateFormat::int8},
         {.tied = false, .gradients = Dtype::fp32, .states = StateFormat::int8},
         {.dtype = Dtype::fp32, .gradients = Dtype::fp32, .states = StateFormat::int8}};

@@ -291,7 +291,8 @@ TEST_F(Budgets, NoPathsNoNvme) {
 // bf16 parameter, twice in the places of a store.
 TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
     const Job job = job_of(middling_model());
-    for (const offload::Dtype dtype : {offload::Dtype::bf16, offload::Dtype::fp32}) {
+    for (const offload::Dtype dtype :
+         {offload::Dtype::bf16, offload::Dtype::fp16, offload::Dtype::fp32}) {
         for (const auto states :
              {offload::StateFormat::fp32, offload::StateFormat::bf16, offload::StateFormat::int8}) {
             for (const Tier tier : {Tier::ram, Tier::nvme}) {
@@ -314,7 +315,9 @@ TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
                           formula_bytes * (is_twice ? 2 : 1));
                 constexpr double bytes_of_moments[] = {8, 4, 2.125};
                 const double exact = bytes_of_moments[static_cast<size_t>(states)] +
-                                     (dtype == offload::Dtype::bf16 ? 2 : 0);
+                                     (dtype == offload::Dtype::bf16   ? 2
+                                      : dtype == offload::Dtype::fp16 ? 4
+                                                                      : 0);
                 const auto padding = static_cast<double>(
                     states == offload::StateFormat::int8 ? 3 * offload::page_bytes * parts.size()
                                                          : 0);

@@ -346,6 +346,33 @@ TEST_F(Resume, ckpt_1_LossyStatesGoOnBitForBit) {
     }
 }
 
+// CKPT-8 in fp16: the scale, its hysteresis and the steps it waited go on where they were.
+TEST_F(Resume, ckpt_8_TheLossScaleGoesOn) {
+    model_ = tiny_model(tiny_config(true), offload::Dtype::fp16);
+    config_.dtype = config_.offload.gradients = offload::Dtype::fp16;
+    config_.loss_scale = {.initial_scale_power = 24, .window = 2, .hysteresis = 2};
+    config_.num_train_epochs = 4;
+    const auto scales_of = [](const Told& told) {
+        std::vector<double> scales;
+        for (const StepRecord& step : told.steps) scales.push_back(*step.loss_scale);
+        return scales;
+    };
+    stop_after_ = never;
+    const Told whole = run(model_);
+    ASSERT_TRUE(whole.status.ok()) << whole.status.error().text();
+    const json expected = last_metrics();
+    EXPECT_GT(expected["skipped_step_count"], 2);
+    for (const int64_t stop : {1, 2, 5, 9}) {
+        config_.resume_from_checkpoint = false;
+        std::vector<double> scales = scales_of(stop_after(stop));
+        config_.resume_from_checkpoint = true;
+        stop_after_ = never;
+        for (const double scale : scales_of(run(model_))) scales.push_back(scale);
+        expect_same(last_metrics(), expected, fmt::format("stopped after {}", stop));
+        EXPECT_EQ(scales, scales_of(whole));
+    }
+}
+
 TEST_F(Resume, AConversionThatIsCutLosesNothing) {
     config_.eval_steps.reset();
     const json expected = finish();

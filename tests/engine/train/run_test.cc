@@ -83,6 +83,43 @@ TEST_F(TrainRun, WhatIsKeptIsToldAndChangesNoBit) {
     EXPECT_THAT(refused.status.error().text(), HasSubstr("gradient_checkpointing=auto"));
 }
 
+// CLIP-2, CLIP-4 in fp16: a scale that is too high falls, step by skipped step, until gradients are
+// finite; the rate waits for it; then the run trains, and its export is in fp16.
+TEST_F(TrainRun, clip_2_clip_4_AnFp16RunFindsItsLossScale) {
+    const FlatModel model = tiny_model(tiny_config(true), offload::Dtype::fp16);
+    config_.dtype = config_.offload.gradients = offload::Dtype::fp16;
+    config_.loss_scale = {.initial_scale_power = 26, .window = 4, .hysteresis = 1};
+    config_.gradient_accumulation_steps = 1;
+    config_.max_steps = 30;
+    const Told told = run(model);
+    ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+    ASSERT_EQ(told.steps.size(), 30u);
+    double scale = 0x1p26;
+    int64_t applied = 0;
+    for (const StepRecord& step : told.steps) {
+        EXPECT_LE(*step.loss_scale, 2 * scale);
+        EXPECT_GE(*step.loss_scale, scale / 2);
+        scale = *step.loss_scale;
+        if (step.is_skipped) continue;
+        const auto update = static_cast<double>(applied++);
+        EXPECT_DOUBLE_EQ(step.learning_rate, config_.learning_rate * (30 - update) / 30);
+    }
+    EXPECT_TRUE(told.steps[0].is_skipped);
+    EXPECT_GT(applied, 10);
+    EXPECT_LT(applied, 30);
+    EXPECT_LT(scale, 0x1p26);
+    EXPECT_THAT(told.warnings, Contains(HasSubstr("the loss scale falls from 6.71089e+07 to")));
+    EXPECT_LT(told.steps.back().loss, 0.9 * told.steps.front().loss);
+    const Checkpoint trained = Checkpoint::open(folder_.path("out/model")).value();
+    EXPECT_EQ(trained.find("model.norm.weight")->dtype, offload::Dtype::fp16);
+
+    config_.loss_scale = {.initial_scale_power = 26, .hysteresis = 1, .min_scale = 0x1p25};
+    const Told diverged = run(model);
+    ASSERT_FALSE(diverged.status.ok());
+    EXPECT_EQ(diverged.status.error().code, ErrorCode::diverged);
+    EXPECT_THAT(diverged.status.error().text(), HasSubstr("loss scale at its minimum"));
+}
+
 // CLIP-2: 20 steps in a row may be skipped, each told by step and tensor; the next ends the run.
 TEST_F(TrainRun, clip_2_TwentyOneSkipsAreADivergence) {
     FlatModel model = tiny_model(tiny_config(false), offload::Dtype::bf16);
