@@ -13,8 +13,8 @@ namespace {
 // Operands of one block in a buffer: what there is of it, and zeros.
 class Tail {
   public:
-    Tail(const Operands& o, uint64_t first) : first_(first), count_(o.element_count - first) {
-        copy_ = o;
+    Tail(const Operands& o, uint64_t first)
+        : first_(first), count_(o.element_count - first), copy_(o) {
         copy_.element_count = block_elements;
         copy_.hi = taken(hi_, o.hi);
         copy_.lo = taken(lo_, o.lo);
