@@ -1,7 +1,7 @@
 // GradientSink: where the gradient of one tensor goes. A gradient is rounded to the compute dtype
 // once, element by element, and stored into or added to its place in the layer's fp32 accumulator;
 // it never exists as a whole: products deliver it in tiles of rows.
-// The sink does not own the accumulator; it outlives the autograd call that fills it.
+// The sink does not own the accumulator; it outlives the call that fills it.
 #pragma once
 
 #include "engine/torch/torch.h"

@@ -1,7 +1,6 @@
-// The one door to torch: ATen, the autograd pieces Headrace uses, then Headrace's own CHECK family
-// in place of the macros of the same names that torch's logging header defines. Include it before
-// anything else; it is this library's precompiled header. Nothing outside engine/torch includes it,
-// but for the tests of engine/torch.
+// The one door to torch: ATen, then Headrace's own CHECK family in place of the macros of the same
+// names that torch's logging header defines. Include it before anything else; it is this library's
+// precompiled header. Nothing outside engine/torch includes it, but for the tests of engine/torch.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,9 +12,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/function.h>
 
 #undef CHECK
 #undef CHECK_OP
