@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/torch/ops/attention.h"
+#include "engine/torch/threads.h"
 
 namespace headrace::engine {
 
@@ -116,6 +117,7 @@ void bench_case(benchmark::State& state, const Case& c) {
 
 int main(int argc, char** argv) {
     using headrace::engine::Case;
+    if (!headrace::engine::reexec_without_spinning(argc, argv).ok()) return 1;  // as the program
     for (const int64_t columns : {64, 512, 2048}) {
         for (const bool with_backward : {false, true}) {
             for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {

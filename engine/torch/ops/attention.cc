@@ -117,6 +117,18 @@ kernels::AttentionOperands operands_of(const at::Tensor& q, const at::Tensor& k,
     return operands;
 }
 
+// What a phase does per task is so little here that the caller alone is done before another thread
+// is awake: about 0.1 ms of packing or joining, or of products.
+bool is_short(kernels::AttentionPhase phase, const kernels::AttentionSizes& sizes) {
+    constexpr int64_t short_elements = 1 << 16;
+    constexpr int64_t short_products = 1 << 20;
+    const int64_t tokens = sizes.row_count * sizes.column_count;
+    const bool has_products =
+        phase == kernels::AttentionPhase::attend || phase == kernels::AttentionPhase::differentiate;
+    if (!has_products) return tokens * sizes.kv_head_count * sizes.head_dim < short_elements;
+    return tokens * sizes.column_count / 2 * sizes.head_count * sizes.head_dim < short_products;
+}
+
 // All phases of a pass over torch's threads; scratch from torch's allocator.
 void run_pass(kernels::AttentionPass pass, kernels::AttentionOperands& operands) {
     const kernels::AttentionRow& row = kernels::best_attention_row();
@@ -134,11 +146,16 @@ void run_pass(kernels::AttentionPass pass, kernels::AttentionOperands& operands)
     CHECK_TEXT(fault == nullptr, fault == nullptr ? "" : fault);
     for (const kernels::AttentionPhase phase : kernels::attention_phases(pass)) {
         const int64_t task_count = kernels::attention_task_count(phase, operands.sizes);
-        parallel_blocks(task_count, [&](int64_t task, int64_t worker) {
+        const auto run_task = [&](int64_t task, int64_t worker) {
             const std::span mine(scratch_data + static_cast<uint64_t>(worker) * worker_floats,
                                  worker_floats);
             kernels::run_attention_task(row, phase, operands, task, mine);
-        });
+        };
+        if (is_short(phase, operands.sizes)) {
+            for (int64_t task = 0; task < task_count; ++task) run_task(task, 0);
+        } else {
+            parallel_blocks(task_count, run_task);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 #include "engine/torch/ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -78,8 +79,8 @@ offload::Dtype dtype_of(const at::Tensor& x) {
     return offload::Dtype::fp32;
 }
 
-// Small enough for all threads to have some, large enough to be worth a call.
-constexpr int64_t turned_tokens_per_block = 32;
+// Some 10 microseconds: worth another thread.
+constexpr int64_t turned_elements_per_block = 1 << 16;
 
 }  // namespace
 
@@ -106,7 +107,8 @@ void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choi
                                          .sine = table.sine.const_data_ptr<float>(),
                                          .is_back = turn == Turn::back};
     const kernels::RopeRow& row = kernels::best_rope_row();
-    parallel_rows(x.size(0), turned_tokens_per_block, [&](int64_t first, int64_t last) {
+    const int64_t block_tokens = std::max<int64_t>(1, turned_elements_per_block / x.size(1));
+    parallel_rows(x.size(0), block_tokens, [&](int64_t first, int64_t last) {
         kernels::turn_tokens(row, operands, first, last);
     });
 }
