@@ -66,13 +66,7 @@ Plan plan_of(const Question& question, const Knobs& knobs) {
     plan.window = std::min(knobs.window, layer_count(workload));
     Spread cached(knobs.cached_share);
     for (PartHomes& homes : plan.homes) homes = homes_of(knobs, cached.next());
-    Spread twice(knobs.twice_share);
-    for (uint32_t part = 0; part < plan.homes.size(); ++part) {
-        const PartHomes& homes = plan.homes[part];
-        const bool can =
-            homes.hi == Tier::nvme && homes.opt == Tier::nvme && can_update_twice(workload, part);
-        plan.twice.push_back(can && twice.next());
-    }
+    plan.twice = spread_twice(workload, plan.homes, knobs.twice_share);
     if (knobs.kept_layer_count > 0) {
         plan.kept_homes.assign(layer_count(workload), std::nullopt);
         for (uint32_t i = 0; i < knobs.kept_layer_count; ++i) {

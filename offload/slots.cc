@@ -311,6 +311,22 @@ bool can_update_twice(const Workload& workload, uint32_t part) {
            workload.layout.parts[part].layer != head_layer(workload);
 }
 
+std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartHomes>& homes,
+                               double share) {
+    CHECK(share >= 0 && share <= 1);
+    CHECK_EQ(homes.size(), workload.layout.parts.size());
+    std::vector<bool> twice(homes.size(), false);
+    double debt = 0;  // what the parts so far should have had, beyond those that were chosen
+    for (uint32_t part = 0; part < twice.size(); ++part) {
+        const bool is_on_nvme = homes[part].hi == Tier::nvme && homes[part].opt == Tier::nvme;
+        if (!is_on_nvme || !can_update_twice(workload, part)) continue;
+        debt += share;
+        twice[part] = debt >= 0.5 && share > 0;
+        if (twice[part]) debt -= 1;
+    }
+    return twice;
+}
+
 bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use) {
     const uint32_t uses = use_count(workload, part);
     if (use >= uses) return false;

@@ -102,6 +102,10 @@ bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, u
 // nor in the head, whose forward and backward are one visit.
 bool can_update_twice(const Workload& workload, uint32_t part);
 
+// Plan::twice for a share, 0 to 1 (CHECK), of the parts that can, spread over the layers.
+std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartHomes>& homes,
+                               double share);
+
 // Whether the list ends with a commit.
 inline bool commits_every_step(const Plan& plan) {
     return plan.path_count > 0 && plan.commit_at == CommitAt::every_step;

@@ -54,6 +54,8 @@ struct AdvancedConfig {
     std::optional<uint64_t> part_bytes;             // of weights in the compute dtype
     std::optional<offload::Tier> stash_tier;        // gradients that wait for the verdict
     std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
+    // The share of parts on nvme whose update is computed twice (offload/slots.h, Plan::twice).
+    double update_twice = 0;
     std::optional<int64_t> update_threads;
     std::optional<int64_t> compute_threads;  // part of the numerics record
     Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too

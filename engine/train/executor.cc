@@ -323,16 +323,22 @@ void Executor::update(const Op& op) {
     const offload::Workload& workload = schedule_->workload;
     CHECK_EQ(verdict_.verdict, Verdict::apply);
     const offload::Part& place = workload.layout.parts[op.part];
+    const bool makes_hi_alone = find_access(op, Kind::opt, Mode::write) == nullptr;
+    const Mode state_mode = makes_hi_alone ? Mode::read : Mode::write;
     cpu_adam::PartUpdate part{
         .element_count = place.element_count,
         .weight_dtype = workload.dtype,
         .format = workload.states,
         .gradient_dtype = workload.gradients,
         .weight = bytes_of_slot(find_access(op, Kind::hi, Mode::write)->slot),
-        .state = bytes_of_slot(find_access(op, Kind::opt, Mode::write)->slot),
+        .state = bytes_of_slot(find_access(op, Kind::opt, state_mode)->slot),
         .gradient = bytes_of_slot(find_access(op, Kind::stash, Mode::read)->slot),
         .rounding = {.seed = parts_.rounding_seed, .layer = place.layer},
-        .first_element = place.first_element};
+        .first_element = place.first_element,
+        .writes = makes_hi_alone ? cpu_adam::Writes::weight : cpu_adam::Writes::weight_and_state};
+    if (makes_hi_alone) {  // it goes nowhere but to forward
+        return parts_.update_pool->update(*parts_.update_row, verdict_.adam, part);
+    }
     std::array<std::atomic<uint64_t>, 2> sums = {};
     const std::function<void(cpu_adam::ElementRange)> add_sums =
         [&](const cpu_adam::ElementRange& range) {

@@ -100,6 +100,7 @@ Plan plan_of(const Workload& workload, const RunConfig& config, const Choice& ch
         Spread boundaries(*config.offload.activations);
         for (Tier& home : plan.act_homes) home = boundaries.next();
     }
+    plan.twice = offload::spread_twice(workload, plan.homes, config.offload.advanced.update_twice);
     plan.group = choice.group;
     plan.window = choice.window;
     if (const auto commit_at = commit_of(config)) {
@@ -115,24 +116,6 @@ Plan plan_of(const Workload& workload, const RunConfig& config, const Choice& ch
                   .gpu_stash = 2,
                   .gpu_seam = 1};
     return plan;
-}
-
-Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t part_bytes) {
-    auto layout = layout_of(job.config, config.dtype, part_bytes);
-    if (!layout) return layout.error();
-    Workload workload;
-    workload.layout = std::move(*layout);
-    workload.dtype = config.dtype;
-    workload.gradients = config.offload.gradients;
-    workload.states = config.offload.optimizer_states;
-    workload.micro_batch_count = static_cast<uint32_t>(job.micro_batch_count_max);
-    workload.micro_batch_count_max = workload.micro_batch_count;
-    const int64_t act_elements = job.row_count_max * job.column_count_max * job.config.hidden_size;
-    workload.act_bytes = offload::align_up(
-        bytes_of(config.dtype, static_cast<uint64_t>(act_elements)), offload::page_bytes);
-    workload.workspace_bytes = offload::align_up(job.workspace_bytes, offload::page_bytes);
-    workload.kept_bytes = job.kept_bytes;
-    return workload;
 }
 
 // What the slots take; on nvme with the maps that each path of the store holds beside its places.
@@ -330,6 +313,24 @@ Result<offload::Layout> layout_of(const LlamaConfig& model, offload::Dtype dtype
     return offload::make_layout(layers_of(model), blocks * offload::block_elements);
 }
 
+Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t part_bytes) {
+    auto layout = layout_of(job.config, config.dtype, part_bytes);
+    if (!layout) return layout.error();
+    Workload workload;
+    workload.layout = std::move(*layout);
+    workload.dtype = config.dtype;
+    workload.gradients = config.offload.gradients;
+    workload.states = config.offload.optimizer_states;
+    workload.micro_batch_count = static_cast<uint32_t>(job.micro_batch_count_max);
+    workload.micro_batch_count_max = workload.micro_batch_count;
+    const int64_t act_elements = job.row_count_max * job.column_count_max * job.config.hidden_size;
+    workload.act_bytes = offload::align_up(
+        bytes_of(config.dtype, static_cast<uint64_t>(act_elements)), offload::page_bytes);
+    workload.workspace_bytes = offload::align_up(job.workspace_bytes, offload::page_bytes);
+    workload.kept_bytes = job.kept_bytes;
+    return workload;
+}
+
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
     // Both tiers share what is free, with a fifth left over.
     const uint64_t share = memory.available_bytes / 5 * 2;
@@ -484,6 +485,13 @@ std::vector<std::string> describe(const Placement& placement) {
             std::ranges::max(placement.workload.layout.parts, {}, &offload::Part::element_count)
                 .element_count)),
         placement.plan.window, placement.plan.group, placement.workload.micro_batch_count_max));
+    const auto twice = std::ranges::count(placement.plan.twice, true);
+    if (twice > 0) {
+        lines.push_back(
+            fmt::format("{} of {} parts are updated twice: before forward for the "
+                        "weight alone, in backward to be written",
+                        twice, placement.plan.twice.size()));
+    }
     return lines;
 }
 

@@ -36,6 +36,10 @@ struct Job {
     uint64_t kept_bytes = 0;
 };
 
+// A training step of the job, its parts cut by part_bytes. Error (does_not_fit): as layout_of.
+offload::Result<offload::Workload> workload_of(const Job& job, const RunConfig& config,
+                                               uint64_t part_bytes);
+
 // The machine's side: what ceilings default to.
 struct FreeMemory {
     uint64_t available_bytes = 0;  // ram this process may still take (cgroup limits included)

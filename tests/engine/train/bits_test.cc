@@ -4,6 +4,7 @@
 // several jobs (tied or not, bf16 or fp32, 1 to 3 micro-batches of uneven shapes), on lanes and
 // serially, with NaN in every slot that is about to be written. That bits can differ at all is
 // shown by runs without clipping, with another rate and with other weights.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -96,6 +97,38 @@ std::vector<TinyPlan> keeping_plans() {
             plan.ring_slots = 1;
             plan.is_serial = plan.kept == "gn";
         }));
+    }
+    return plans;
+}
+
+// Updates computed twice, some or all of those that can, gated by every kind of stash.
+std::vector<TinyPlan> twicing_plans() {
+    std::vector<TinyPlan> plans;
+    for (const double share : {0.25, 0.5, 0.75, 1.0}) {
+        for (const char* stash : {"n", "r", "gr"}) {
+            const auto twice = [&](TinyPlan& plan) {
+                plan.twice = share;
+                plan.stash = stash;
+                plan.commit = share > 0.5 ? TinyCommit::every_step : TinyCommit::never;
+            };
+            const std::string name = fmt::format(", twice {}, stash {}", share, stash);
+            plans.push_back(varied(on_nvme, on_nvme.name + name, twice));
+            plans.push_back(varied(on_nvme, "rings of 4, window 2" + name, [&](TinyPlan& plan) {
+                twice(plan);
+                plan.ring_slots = 4;
+                plan.window = 2;
+                plan.group = 2;
+                plan.store = TinyStore::uring;
+            }));
+            plans.push_back(varied(on_nvme, "cached, kept, serial" + name, [&](TinyPlan& plan) {
+                twice(plan);
+                plan.hi = plan.opt = "rnn";
+                plan.kept = "g";
+                plan.group = all;
+                plan.is_serial = true;
+                plan.update_threads = 2;
+            }));
+        }
     }
     return plans;
 }
@@ -225,6 +258,18 @@ TEST(Bits, TheSeedOfTheRoundingIsInTheNumericsOfLossyFormatsOnly) {
     }
 }
 
+// With clipping at every step; that some are skipped: steps_test.
+TEST(Bits, AnUpdateComputedTwiceIsThatOfOnce) {
+    for (const JobKind& kind : job_kinds()) {
+        const TinyJob job = make_job(kind, 3);
+        const RunBits expected = reference_bits(job);
+        for (const TinyPlan& plan : twicing_plans()) {
+            EXPECT_EQ(difference(engine_bits(job, plan), expected), "")
+                << plan << (kind.tied ? " tied " : " untied ") << name_of(kind.dtype);
+        }
+    }
+}
+
 std::string random_letters(std::mt19937& random, std::string_view tiers = "grn") {
     std::string letters;
     const size_t count = 1 + random() % 3;
@@ -243,6 +288,7 @@ TinyPlan random_plan(uint32_t seed) {
         *letters = random_letters(random);
     }
     plan.kept = random_letters(random, "grn-");
+    plan.twice = static_cast<double>(random() % 3) / 2;
     plan.group = counts[random() % counts.size()];
     plan.window = counts[random() % counts.size()];
     plan.part_blocks = part_blocks[random() % part_blocks.size()];
@@ -345,6 +391,7 @@ TEST(Bits, math_9_LateTransfersChangeNothing) {
         plan.commit = seed % 3 == 0 ? TinyCommit::never : TinyCommit::every_step;
         if (seed % 5 == 0) plan.opt = "rng";
         if (seed % 4 == 1) plan.kept = "n";
+        plan.twice = static_cast<double>(seed % 3) / 2;
         ASSERT_EQ(difference(engine_bits(job, plan), expected), "") << plan << " seed " << seed;
     }
 }

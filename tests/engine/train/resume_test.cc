@@ -178,6 +178,7 @@ TEST_F(Resume, ManyStopsAreLikeNone) {
         ASSERT_LT(starts, 20);
         config_.resume_from_checkpoint = starts > 0;
         config_.offload.advanced.layers_in_flight = 1 + starts % 2;
+        config_.offload.advanced.update_twice = starts % 3 / 2.0;
         stop_after_ = 1;
         is_finished = run(model_).status.ok();
     }

@@ -38,6 +38,7 @@ const std::vector<TinyPlan>& plans() {
          .kept = "r",
          .part_blocks = 4},
         {.name = "on nvme", .kept = "-n", .group = 2, .window = 2, .part_blocks = 3},
+        {.name = "on nvme, updated twice", .twice = 1, .part_blocks = 3},
         {.name = "mixed, io_uring",
          .hi = "rn",
          .opt = "nr",

@@ -84,6 +84,7 @@ offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
         const char letter = tiny.kept[(layer - 1) % tiny.kept.size()];
         if (letter != '-') plan.kept_homes[layer] = tier_at({letter}, 0);
     }
+    plan.twice = offload::spread_twice(workload, plan.homes, tiny.twice);
     plan.group = tiny.group;
     plan.window = std::min(tiny.window, layer_count(workload));
     const uint32_t slots = tiny.ring_slots;
@@ -239,11 +240,12 @@ std::vector<StepBatch> tiny_steps(int64_t step_count, int64_t micro_batch_count,
 
 std::ostream& operator<<(std::ostream& out, const TinyPlan& plan) {
     return out << fmt::format(
-               "{} hi={} opt={} stash={} acc={} act={} kept={} group={} window={} part_blocks={} "
+               "{} hi={} opt={} stash={} acc={} act={} kept={} twice={} group={} window={} "
+               "part_blocks={} "
                "rings={} "
                "threads={} store={} paths={} commit={} {}",
-               plan.name, plan.hi, plan.opt, plan.stash, plan.acc, plan.act, plan.kept, plan.group,
-               plan.window, plan.part_blocks, plan.ring_slots, plan.update_threads,
+               plan.name, plan.hi, plan.opt, plan.stash, plan.acc, plan.act, plan.kept, plan.twice,
+               plan.group, plan.window, plan.part_blocks, plan.ring_slots, plan.update_threads,
                static_cast<int>(plan.store), plan.path_count, static_cast<int>(plan.commit),
                plan.is_serial ? "serial" : "lanes");
 }

@@ -73,6 +73,7 @@ struct TinyPlan {
     std::string acc = "n";
     std::string act = "n";
     std::string kept = "-";
+    double twice = 0;  // of the parts that can: their update is computed twice
     uint32_t group = 1;
     uint32_t window = 1;
     uint64_t part_blocks = 1'000'000;  // of 2048 elements; more than there are: one part per layer
