@@ -29,6 +29,8 @@ constexpr const char* exit_codes =
 struct Parsed {
     std::vector<std::string> train_words;
     std::vector<std::string> nvme_paths;
+    std::vector<std::string> plan_words;
+    PlanCommand plan;
     ExportCommand export_command;
     InitCommand init;
     StoreCommand store;
@@ -88,6 +90,21 @@ CommandLine train_of(const Parsed& parsed) {
         command.overrides.push_back(
             fmt::format("offload.nvme_paths=[{}]", fmt::join(quoted, ", ")));
     }
+    return command;
+}
+
+CommandLine plan_of(const Parsed& parsed) {
+    PlanCommand command = parsed.plan;
+    std::vector<std::string> places;
+    for (const std::string& word : parsed.plan_words) {
+        (is_override(word) ? command.overrides : places).push_back(word);
+    }
+    if (places.size() != 1) {
+        return refused(fmt::format(
+            "plan takes a run file or a model, and then key=value; it got {} of them: {}",
+            places.size(), fmt::join(places, " ")));
+    }
+    command.what = places[0];
     return command;
 }
 
@@ -276,6 +293,17 @@ void add_commands(CLI::App& app, Parsed& parsed) {
         ->allow_extra_args(false);
     train->footer(help_of_keys());
 
+    CLI::App* plan = app.add_subcommand(
+        "plan", "Foretell a run on a machine: what fits where, how long a step takes, what binds");
+    plan->add_option("what", parsed.plan_words,
+                     "run.yaml | MODEL (a folder or a config.json), then key=value ...")
+        ->required();
+    plan->add_option("--machine", parsed.plan.machine_file,
+                     "What the machine has and how fast it is: see configs/hardware")
+        ->required();
+    plan->add_option("--price", parsed.plan.price_per_hour, "Of an hour, in any currency")
+        ->check(CLI::Range(0.0, 1e6));
+
     CLI::App* to_export =
         app.add_subcommand("export", "Write a run's model as a Hugging Face folder");
     to_export->add_option("RUN", parsed.export_command.run_folder, "output_dir of the run")
@@ -355,6 +383,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     CHECK_EQ(app.get_subcommands().size(), 1u);
     const std::string name = app.get_subcommands().front()->get_name();
     if (name == "train") return train_of(parsed);
+    if (name == "plan") return plan_of(parsed);
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);

@@ -32,6 +32,14 @@ struct DoctorCommand {
     std::vector<std::string> nvme_paths;
 };
 
+// headrace plan run.yaml|MODEL --machine FILE [--price P] [key=value ...]
+struct PlanCommand {
+    std::string what;                    // a run file, a model's folder or name, or a config.json
+    std::vector<std::string> overrides;  // "key=value", in the order given
+    std::string machine_file;
+    double price_per_hour = 0;  // 0: not asked
+};
+
 // headrace init MODEL DATA
 struct InitCommand {
     std::string model;
@@ -82,8 +90,9 @@ struct Exit {
     std::string text;
 };
 
-using CommandLine = std::variant<TrainCommand, ExportCommand, DoctorCommand, InitCommand,
-                                 StoreCommand, BenchNvmeCommand, BenchAdamCommand, Exit>;
+using CommandLine =
+    std::variant<TrainCommand, PlanCommand, ExportCommand, DoctorCommand, InitCommand, StoreCommand,
+                 BenchNvmeCommand, BenchAdamCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

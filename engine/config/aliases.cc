@@ -126,8 +126,6 @@ constexpr ForeignSetting foreign_settings[] = {
     {"deepspeed", "", "",
      "a DeepSpeed config is not read yet: write its values as keys of this file"},
     {"fsdp", "", "", "there is no FSDP here: the offload section places the bytes"},
-    {"offload.advanced.update_twice", "0|0.0|auto", "",
-     "updating twice is not supported yet: remove the key"},
 };
 
 }  // namespace

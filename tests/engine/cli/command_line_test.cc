@@ -66,6 +66,18 @@ TEST(CommandLineTest, the_other_commands) {
     EXPECT_EQ(parsed<InitCommand>({"init", "org/name", "d.jsonl"}).data, "d.jsonl");
 }
 
+TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
+    const auto command = parsed<PlanCommand>({"plan", "models/llama-2-13b.json", "--machine",
+                                              "m.yaml", "--price", "0.4", "max_length=4096"});
+    EXPECT_EQ(command.what, "models/llama-2-13b.json");
+    EXPECT_EQ(command.machine_file, "m.yaml");
+    EXPECT_EQ(command.price_per_hour, 0.4);
+    EXPECT_THAT(command.overrides, ElementsAre("max_length=4096"));
+    EXPECT_THAT(exit_of({"plan", "a", "b", "--machine", "m.yaml"}).text, HasSubstr("2 of them"));
+    EXPECT_EQ(exit_of({"plan", "a"}).code, 2);
+    EXPECT_EQ(exit_of({"plan", "a", "--machine", "m.yaml", "--price", "-1"}).code, 2);
+}
+
 TEST(CommandLineTest, bench_adam_has_defaults_and_counts_parameters_as_people_do) {
     using offload::Dtype;
     using offload::StateFormat;
@@ -139,7 +151,7 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
     const std::vector<Row> rows = {
         {{}, "A subcommand is required"},
         {{"trian"}, "'trian' is no command; did you mean 'train'?"},
-        {{"frobnicate", "x"}, "the commands are train, export, doctor, bench, init"},
+        {{"frobnicate", "x"}, "the commands are train, plan, export, doctor, bench, init"},
         {{"train"}, "required"},
         {{"train", "a", "b", "c"}, "it got 3 of them: a b c"},
         {{"train", "seed=1"}, "it got 0 of them"},

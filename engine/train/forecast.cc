@@ -1,0 +1,280 @@
+#include "engine/train/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "engine/models/effort.h"
+#include "engine/torch/llama.h"
+#include "engine/train/placement.h"
+#include "offload/build.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Forecast;
+using offload::format_bytes;
+using offload::LaneKind;
+using offload::Machine;
+using offload::Result;
+using offload::TierBytes;
+using offload::Workload;
+
+namespace {
+
+// Parts are so large that a model has about this many: a plan needs no finer ones.
+constexpr uint64_t planned_part_count = 192;
+constexpr uint64_t part_bytes_min = 4 * offload::mib;
+constexpr uint64_t part_bytes_max = 64 * offload::mib;
+
+// What must be gained for a change to be worth naming.
+constexpr double worth_naming = 0.97;
+
+uint64_t part_bytes_of(const RunConfig& config, uint64_t parameter_count) {
+    if (config.offload.advanced.part_bytes) return *config.offload.advanced.part_bytes;
+    const uint64_t model_bytes = bytes_of(config.dtype, parameter_count);
+    return std::clamp(std::bit_ceil(model_bytes / planned_part_count + 1), part_bytes_min,
+                      part_bytes_max);
+}
+
+TierBytes ceilings_of(const OffloadConfig& config, const TierBytes& machine) {
+    return {.gpu_bytes = config.gpu_budget_bytes.value_or(machine.gpu_bytes),
+            .ram_bytes = config.ram_budget_bytes.value_or(machine.ram_bytes),
+            .nvme_bytes = config.nvme_budget_bytes.value_or(machine.nvme_bytes)};
+}
+
+Job job_of(const RunConfig& config, const LlamaConfig& model) {
+    const LlamaCompute compute(model, config.dtype);
+    const int64_t rows = config.per_device_train_batch_size;
+    return {.config = model,
+            .micro_batch_count_max = config.gradient_accumulation_steps,
+            .row_count_max = rows,
+            .column_count_max = config.max_length,
+            .workspace_bytes = compute.workspace_bytes(rows, config.max_length),
+            .kept_bytes = compute.kept_bytes(rows, config.max_length)};
+}
+
+// The same plan on a changed machine.
+double step_on(const RunForecast& forecast, const offload::Schedule& schedule,
+               const offload::Effort& effort, void (*change)(Machine&)) {
+    Machine machine = forecast.machine.machine;
+    change(machine);
+    return simulate(schedule, machine, effort).step_s;
+}
+
+void find_remedies(const Workload& workload, const offload::Schedule& schedule,
+                   const offload::Effort& effort, RunForecast& forecast) {
+    struct Change {
+        std::string_view name;
+        void (*apply)(Machine&);
+    };
+    constexpr std::array changes = {
+        Change{"a card twice as fast", [](Machine& m) { m.gpu_flops *= 2; }},
+        Change{"drives twice as fast",
+               [](Machine& m) {
+                   m.drive.read_bytes_per_s *= 2;
+                   m.drive.write_bytes_per_s *= 2;
+               }},
+        Change{"a link twice as fast",
+               [](Machine& m) {
+                   m.link.h2d_bytes_per_s *= 2;
+                   m.link.d2h_bytes_per_s *= 2;
+               }},
+        Change{"memory and update twice as fast", [](Machine& m) {
+                   m.memory_bytes_per_s *= 2;
+                   m.update_parameters_per_s *= 2;
+               }}};
+    const double worth_s = worth_naming * forecast.answer.best.forecast.step_s;
+    for (const Change& change : changes) {
+        const double step_s = step_on(forecast, schedule, effort, change.apply);
+        if (step_s < worth_s) forecast.remedies.push_back({std::string(change.name), step_s});
+    }
+    TierBytes more = forecast.machine.ceilings;
+    more.ram_bytes *= 2;
+    const auto answer = offload::find_plan({.workload = workload,
+                                            .machine = forecast.machine.machine,
+                                            .effort = effort,
+                                            .ceilings = more,
+                                            .path_count = forecast.machine.drive_count});
+    if (answer && answer->best.forecast.step_s < worth_s) {
+        forecast.remedies.push_back({"twice the ram", answer->best.forecast.step_s});
+    }
+    std::ranges::sort(forecast.remedies, {}, &Remedy::step_s);
+}
+
+double busy_share(const Forecast& forecast, LaneKind lane) {
+    return forecast.alone_s[static_cast<size_t>(lane)] / forecast.step_s;
+}
+
+double alone_s(const Forecast& forecast, LaneKind lane) {
+    return forecast.alone_s[static_cast<size_t>(lane)];
+}
+
+std::string placement_line(const RunForecast& forecast) {
+    const offload::Candidate& best = forecast.answer.best;
+    const auto blocks = static_cast<uint32_t>(forecast.model.block_count);
+    std::string text;
+    switch (best.base) {
+        case offload::Base::card: text = "all on the card: do not offload, it fits"; break;
+        case offload::Base::states_in_ram:
+            text = "weights on the card, optimizer states in ram";
+            break;
+        case offload::Base::ram: text = "weights and states in ram, streamed to the card"; break;
+        case offload::Base::weights_in_ram: text = "weights in ram, states on nvme"; break;
+        case offload::Base::nvme: text = "weights and states on nvme"; break;
+    }
+    if (best.cached_share > 0) {
+        text += fmt::format(", {:.0f}% of the parts cached in ram", 100 * best.cached_share);
+    }
+    if (best.twice_share > 0) {
+        text += fmt::format(", {:.0f}% of the updates computed twice", 100 * best.twice_share);
+    }
+    return text + fmt::format(", {} of {} blocks keep and are not recomputed",
+                              best.kept_layer_count, blocks);
+}
+
+// What the longest lane is, reading and writing in turns counting as one.
+std::string bound_line(const RunForecast& forecast) {
+    const Forecast& best = forecast.answer.best.forecast;
+    const double drive_s =
+        (alone_s(best, LaneKind::nvme_read) + alone_s(best, LaneKind::nvme_write)) /
+        forecast.machine.machine.drive.both_ways;
+    std::string_view name = "the drives";
+    double most_s = drive_s;
+    for (const auto& [lane, words] : {std::pair{LaneKind::gpu, std::string_view("the card")},
+                                      {LaneKind::h2d, "the link to the card"},
+                                      {LaneKind::d2h, "the link from the card"},
+                                      {LaneKind::cpu, "the update"}}) {
+        if (alone_s(best, lane) <= most_s) continue;
+        most_s = alone_s(best, lane);
+        name = words;
+    }
+    std::string text = fmt::format("{} alone {} {:.3g} of {:.3g} s", name,
+                                   name == "the drives" ? "need" : "needs", most_s, best.step_s);
+    for (size_t i = 0; i < std::min<size_t>(2, forecast.remedies.size()); ++i) {
+        text += fmt::format("; with {}: {:.3g} s", forecast.remedies[i].change,
+                            forecast.remedies[i].step_s);
+    }
+    return text;
+}
+
+std::string lanes_line(const Forecast& best) {
+    std::string text;
+    for (const auto& [lane, name] : {std::pair{LaneKind::gpu, "gpu"},
+                                     {LaneKind::h2d, "h2d"},
+                                     {LaneKind::d2h, "d2h"},
+                                     {LaneKind::cpu, "update"},
+                                     {LaneKind::nvme_read, "nvme read"},
+                                     {LaneKind::nvme_write, "nvme write"}}) {
+        if (alone_s(best, lane) == 0) continue;
+        text += fmt::format("{}{} {:.3g} s ({:.0f}%)", text.empty() ? "" : ", ", name,
+                            alone_s(best, lane), 100 * busy_share(best, lane));
+    }
+    return text;
+}
+
+std::string writes_line(const RunForecast& forecast, int64_t step_count) {
+    std::string text = fmt::format("{} read, {} written a step", format_bytes(forecast.read_bytes),
+                                   format_bytes(forecast.written_bytes));
+    const double steps = step_count > 0 ? static_cast<double>(step_count) : 1000;
+    const double written = static_cast<double>(forecast.written_bytes) * steps;
+    text += fmt::format("; {:.0f} steps write {:.3g} TB", steps, written / 1e12);
+    if (forecast.machine.written_in_life_bytes > 0) {
+        text += fmt::format(", {:.2g}% of what the drives are made for",
+                            100 * written / forecast.machine.written_in_life_bytes);
+    }
+    return text;
+}
+
+// Where the card would take as long as the drives do now.
+std::string balance_line(const RunForecast& forecast) {
+    const Forecast& best = forecast.answer.best.forecast;
+    const double gpu_s = alone_s(best, LaneKind::gpu);
+    const double tokens =
+        static_cast<double>(forecast.tokens_per_step) * best.step_s / std::max(gpu_s, 1e-12);
+    if (best.step_s < 1.05 * gpu_s) {
+        return fmt::format("the card binds at {} tokens a step", forecast.tokens_per_step);
+    }
+    return fmt::format("the card binds from about {:.2g} tokens a step; below, {:.2f} of its speed",
+                       tokens, gpu_s / best.step_s);
+}
+
+std::string run_line(const RunForecast& forecast, const Prices& prices) {
+    const double steps = prices.step_count > 0 ? static_cast<double>(prices.step_count) : 1000;
+    const double hours = steps * forecast.answer.best.forecast.step_s / 3600;
+    std::string text = fmt::format("{:.0f} steps take {:.3g} hours", steps, hours);
+    if (prices.per_hour > 0) text += fmt::format(" and cost {:.2f}", hours * prices.per_hour);
+    return text;
+}
+
+}  // namespace
+
+Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
+                                 const MachineFile& machine) {
+    const Job job = job_of(config, model);
+    RunForecast forecast{.model = model,
+                         .machine = machine,
+                         .parameter_count = parameter_count(model),
+                         .tokens_per_step = static_cast<uint64_t>(
+                             job.micro_batch_count_max * job.row_count_max * job.column_count_max),
+                         .part_bytes = 0,
+                         .answer = {},
+                         .remedies = {}};
+    forecast.machine.ceilings = ceilings_of(config.offload, machine.ceilings);
+    forecast.part_bytes = part_bytes_of(config, forecast.parameter_count);
+    const Result<Workload> workload = workload_of(job, config, forecast.part_bytes);
+    if (!workload) return workload.error();
+    const offload::Effort effort = effort_of(model, job.row_count_max, job.column_count_max);
+    Result<offload::Answer> answer = offload::find_plan({.workload = *workload,
+                                                         .machine = machine.machine,
+                                                         .effort = effort,
+                                                         .ceilings = forecast.machine.ceilings,
+                                                         .path_count = machine.drive_count});
+    if (!answer) return answer.error();
+    forecast.answer = std::move(*answer);
+    const Result<offload::Schedule> schedule = build(*workload, forecast.answer.best.plan);
+    if (!schedule) return schedule.error();
+    forecast.read_bytes = moved_bytes(*schedule, LaneKind::nvme_read);
+    forecast.written_bytes = moved_bytes(*schedule, LaneKind::nvme_write);
+    find_remedies(*workload, *schedule, effort, forecast);
+    return forecast;
+}
+
+std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices) {
+    const offload::Candidate& best = forecast.answer.best;
+    const TierBytes& ceilings = forecast.machine.ceilings;
+    const auto row = [](std::string_view name, const std::string& text) {
+        return fmt::format("{:<10} {}", name, text);
+    };
+    std::string memory =
+        fmt::format("gpu {} of {}, ram {} of {}", format_bytes(best.needs.gpu_bytes),
+                    format_bytes(ceilings.gpu_bytes), format_bytes(best.needs.ram_bytes),
+                    format_bytes(ceilings.ram_bytes));
+    if (best.needs.nvme_bytes > 0) {
+        memory += fmt::format(", nvme {} of {}", format_bytes(best.needs.nvme_bytes),
+                              format_bytes(ceilings.nvme_bytes));
+    }
+    const double step_s = best.forecast.step_s;
+    std::vector<std::string> lines = {
+        row("model", fmt::format("{:.2f} billion parameters in {} blocks",
+                                 static_cast<double>(forecast.parameter_count) / 1e9,
+                                 forecast.model.block_count)),
+        row("machine", forecast.machine.machine.name),
+        row("placement", placement_line(forecast)),
+        row("memory", memory),
+        row("step",
+            fmt::format("{:.3g} s for {} tokens: {:.0f} tokens/s", step_s, forecast.tokens_per_step,
+                        static_cast<double>(forecast.tokens_per_step) / step_s)),
+        row("lanes", lanes_line(best.forecast)),
+        row("bound", bound_line(forecast)),
+        row("balance", balance_line(forecast))};
+    if (forecast.written_bytes > 0) {
+        lines.push_back(row("drives", writes_line(forecast, prices.step_count)));
+    }
+    lines.push_back(row("run", run_line(forecast, prices)));
+    return lines;
+}
+
+}  // namespace headrace::engine

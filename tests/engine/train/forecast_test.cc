@@ -1,0 +1,110 @@
+// Goal: what `plan` says of public models on ordinary machines is right where it can be checked by
+// hand: whether it fits, what moves, what binds, what would move it. Method: the shapes and
+// machines that come with the project; sums from the definition.
+#include "engine/train/forecast.h"
+
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+
+#include "offload/units.h"
+
+namespace headrace::engine {
+namespace {
+
+using offload::ErrorCode;
+using offload::LaneKind;
+using testing::HasSubstr;
+
+LlamaConfig shape(const std::string& name) {
+    const std::string path = HEADRACE_CONFIGS "/models/" + name + ".json";
+    std::ifstream file(path);
+    return parse_llama_config({std::istreambuf_iterator<char>(file), {}}, path).value();
+}
+
+MachineFile machine(const std::string& name) {
+    return load_machine(HEADRACE_CONFIGS "/hardware/" + name + ".yaml").value();
+}
+
+RunConfig run_of(int64_t micro_batches, int64_t max_length = 2048) {
+    RunConfig config;
+    config.gradient_accumulation_steps = micro_batches;
+    config.max_length = max_length;
+    return config;
+}
+
+double alone_s(const RunForecast& forecast, LaneKind lane) {
+    return forecast.answer.best.forecast.alone_s[static_cast<size_t>(lane)];
+}
+
+std::string text_of(const RunForecast& forecast, const Prices& prices = {}) {
+    return fmt::format("{}", fmt::join(describe(forecast, prices), "\n"));
+}
+
+TEST(Forecast, A13bModelOnADesktopCard) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
+    const offload::Candidate& best = forecast.answer.best;
+    EXPECT_GE(best.base, offload::Base::weights_in_ram) << "56 GiB hold no 156 GB of states";
+    EXPECT_EQ(forecast.tokens_per_step, 16384u);
+    EXPECT_LE(best.needs.gpu_bytes, forecast.machine.ceilings.gpu_bytes);
+    EXPECT_LE(best.needs.ram_bytes, forecast.machine.ceilings.ram_bytes);
+    // 13.0 billion parameters, 12 bytes each written; twice that of places.
+    EXPECT_NEAR(static_cast<double>(forecast.written_bytes), 12 * 13.016e9, 5e9);
+    EXPECT_GT(best.needs.nvme_bytes, 2 * forecast.written_bytes * 99 / 100);
+    // 16384 tokens at 150 TFLOPS: 6 to 8 operations per parameter and token.
+    EXPECT_GT(alone_s(forecast, LaneKind::gpu), 6 * 13.0e9 * 16384 / 150e12);
+    EXPECT_LT(alone_s(forecast, LaneKind::gpu), 8.8 * 13.1e9 * 16384 / 150e12);
+    const double drive_s =
+        alone_s(forecast, LaneKind::nvme_read) + alone_s(forecast, LaneKind::nvme_write);
+    EXPECT_GE(best.forecast.step_s, 0.999 * drive_s);
+    EXPECT_LE(best.forecast.step_s, 1.15 * drive_s) << "the drives bind, and are kept busy";
+    ASSERT_FALSE(forecast.remedies.empty());
+    EXPECT_EQ(forecast.remedies.front().change, "drives twice as fast");
+    const std::string text = text_of(forecast, {.step_count = 500, .per_hour = 0.4});
+    for (const char* part : {"13.02 billion", "rtx4090", "states on nvme", "the drives alone need",
+                             "the card binds from about", "500 steps", "cost"}) {
+        EXPECT_THAT(text, HasSubstr(part));
+    }
+}
+
+TEST(Forecast, WhatFitsIsNotOffloaded) {
+    MachineFile large = machine("h100-80gb");
+    large.ceilings.gpu_bytes = 200 * offload::gib;
+    const RunForecast forecast = forecast_run(run_of(4), shape("llama-2-7b"), large).value();
+    EXPECT_EQ(forecast.answer.best.base, offload::Base::card);
+    EXPECT_EQ(forecast.written_bytes, 0u);
+    EXPECT_THAT(text_of(forecast), HasSubstr("do not offload, it fits"));
+}
+
+TEST(Forecast, MoreTokensMakeTheCardBind) {
+    const RunForecast few =
+        forecast_run(run_of(4), shape("llama-3-8b"), machine("a100-80gb")).value();
+    const RunForecast many =
+        forecast_run(run_of(64), shape("llama-3-8b"), machine("a100-80gb")).value();
+    const auto speed = [](const RunForecast& forecast) {
+        return static_cast<double>(forecast.tokens_per_step) / forecast.answer.best.forecast.step_s;
+    };
+    EXPECT_GT(speed(many), speed(few));
+    EXPECT_THAT(text_of(many), HasSubstr("the card binds at 131072 tokens a step"));
+}
+
+TEST(Forecast, WhatDoesNotFitIsRefusedWithItsNumbers) {
+    MachineFile small = machine("rtx3090");
+    small.ceilings.nvme_bytes = 500'000'000'000;
+    const auto refused = forecast_run(run_of(1), shape("llama-2-70b"), small);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(refused.error().text(), HasSubstr("(too little)"));
+    // A budget of the run file is a ceiling, too.
+    RunConfig config = run_of(1);
+    config.offload.gpu_budget_bytes = 1 * offload::gib;
+    EXPECT_FALSE(forecast_run(config, shape("llama-2-13b"), machine("rtx4090")).ok());
+}
+
+}  // namespace
+}  // namespace headrace::engine
