@@ -261,7 +261,10 @@ std::string_view name_of(Base base) {
 }
 
 TierBytes bytes_needed(const Workload& workload, const Plan& plan) {
-    const SlotTable table = lay_slots(workload, plan);
+    return bytes_needed(workload, lay_slots(workload, plan));
+}
+
+TierBytes bytes_needed(const Workload& workload, const SlotTable& table) {
     TierBytes needs{.gpu_bytes = table.workspace_offset_bytes + workload.workspace_bytes};
     for (const Slot& slot : table.slots) {
         if (slot.tier == Tier::ram) {

@@ -23,6 +23,7 @@ struct TierBytes {
 };
 
 // What the slots of a plan take.
+TierBytes bytes_needed(const Workload& workload, const SlotTable& table);
 TierBytes bytes_needed(const Workload& workload, const Plan& plan);
 
 struct Question {

@@ -121,13 +121,7 @@ Plan plan_of(const Workload& workload, const RunConfig& config, const Choice& ch
 // What the slots take; on nvme with the maps that each path of the store holds beside its places.
 Budgets needs_of(const Workload& workload, const Plan& plan, size_t path_count) {
     const offload::SlotTable table = lay_slots(workload, plan);
-    Budgets needs;
-    needs.gpu_bytes = table.workspace_offset_bytes + workload.workspace_bytes;
-    for (const offload::Slot& slot : table.slots) {
-        if (slot.tier == Tier::ram) {
-            needs.ram_bytes = std::max(needs.ram_bytes, slot.offset_bytes + slot.size_bytes);
-        }
-    }
+    Budgets needs = bytes_needed(workload, table);
     const std::vector<offload::PlaceSpec> places = places_of(workload.layout, table.slots);
     if (!places.empty()) {
         needs.nvme_bytes = nvme::store_bytes_of(places, std::max<size_t>(1, path_count));

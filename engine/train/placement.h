@@ -15,6 +15,7 @@
 
 #include "engine/config/run_config.h"
 #include "engine/models/llama.h"
+#include "offload/planner.h"
 #include "offload/slots.h"
 
 namespace headrace::engine {
@@ -45,13 +46,8 @@ struct FreeMemory {
     uint64_t available_bytes = 0;  // ram this process may still take (cgroup limits included)
 };
 
-// Ceilings per tier, and where each came from, for messages.
-struct Budgets {
-    uint64_t gpu_bytes = 0;
-    uint64_t ram_bytes = 0;
-    uint64_t nvme_bytes = 0;
-    bool operator==(const Budgets&) const = default;
-};
+// Bytes per tier: ceilings, or what is needed.
+using Budgets = offload::TierBytes;
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);
 
 struct Placement {
