@@ -96,21 +96,20 @@ void write_moments(std::span<const float> m, std::span<const float> v, const Sta
     }
 }
 
-void convert_state(const StateView& source, const StateView& target) {
-    const uint64_t element_count = element_count_of(source);
-    CHECK_EQ(element_count_of(target), element_count);
-    CHECK_EQ(target.lo.size(), source.lo.size());
-    CHECK_EQ(target.master.size(), source.master.size());
+void convert_state(const StateView& source, const StateView& target,
+                   const CopiedElements& elements) {
+    CHECK_EQ(target.lo.empty(), source.lo.empty());
+    CHECK_EQ(target.master.empty(), source.master.empty());
     std::array<float, state_block_elements> m, v;
-    for (uint64_t first = 0; first < element_count; first += state_block_elements) {
-        const ElementRange range{first, std::min(state_block_elements, element_count - first)};
-        const auto block_m = std::span(m).first(range.element_count);
-        const auto block_v = std::span(v).first(range.element_count);
-        read_moments(source, range, block_m, block_v);
-        write_moments(block_m, block_v, target, range);
+    for (uint64_t done = 0; done < elements.element_count; done += state_block_elements) {
+        const uint64_t count = std::min(state_block_elements, elements.element_count - done);
+        const auto block_m = std::span(m).first(count);
+        const auto block_v = std::span(v).first(count);
+        read_moments(source, {elements.source_first + done, count}, block_m, block_v);
+        write_moments(block_m, block_v, target, {elements.target_first + done, count});
     }
-    std::ranges::copy(source.lo, target.lo.begin());
-    std::ranges::copy(source.master, target.master.begin());
+    copy(source.lo, target.lo, elements);
+    copy(source.master, target.master, elements);
 }
 
 void copy_state(const StateView& source, const StateView& target, const CopiedElements& elements) {

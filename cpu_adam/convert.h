@@ -29,16 +29,18 @@ void read_moments(const StateView& source, ElementRange range, std::span<float> 
 void write_moments(std::span<const float> m, std::span<const float> v, const StateView& target,
                    ElementRange range);
 
-// A whole part; source and target do not overlap and are of the same weights (CHECKs that the
-// lengths are equal).
-void convert_state(const StateView& source, const StateView& target);
-
-// Elements of a part into another one of the same format, bit for bit.
+// Elements of a part into another one of the same weights, whose states are cut otherwise.
 struct CopiedElements {
     uint64_t source_first = 0;
     uint64_t target_first = 0;
     uint64_t element_count = 0;
 };
+
+// Into another format, or the same; source and target do not overlap.
+void convert_state(const StateView& source, const StateView& target,
+                   const CopiedElements& elements);
+
+// Into the same format, bit for bit.
 void copy_state(const StateView& source, const StateView& target, const CopiedElements& elements);
 
 // The elements that a view covers.

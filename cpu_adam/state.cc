@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "offload/check.h"
+#include "offload/page_sum.h"
 #include "offload/units.h"
 
 namespace headrace::cpu_adam {
@@ -142,10 +143,6 @@ void update_weight(const Row& row, const StepFactors& factors, const Operands& o
 
 }  // namespace
 
-uint64_t opt_bytes(Dtype weight_dtype, uint64_t element_count) {
-    return offload::opt_bytes(weight_dtype, StateFormat::fp32, element_count);
-}
-
 StateView view_state(Dtype weight_dtype, StateFormat format, std::span<std::byte> bytes,
                      uint64_t element_count) {
     CHECK_GE(bytes.size(), offload::opt_bytes(weight_dtype, format, element_count));
@@ -180,10 +177,6 @@ StateView view_state(Dtype weight_dtype, StateFormat format, std::span<std::byte
     return view;
 }
 
-StateView view_state(Dtype weight_dtype, std::span<std::byte> bytes, uint64_t element_count) {
-    return view_state(weight_dtype, StateFormat::fp32, bytes, element_count);
-}
-
 std::array<ByteRange, 4> sections_of(const StateExtent& part, ElementRange range) {
     const uint64_t end = range.first_element + range.element_count;
     CHECK_LE(range.first_element, part.element_count);
@@ -207,6 +200,20 @@ std::array<ByteRange, 4> sections_of(const StateExtent& part, ElementRange range
                        .size_bytes = section_end - begins[i] - from[i]};
     }
     return sections;
+}
+
+RangeSums sums_of(const PartUpdate& part, ElementRange range) {
+    const auto sum_at = [](std::span<const std::byte> place, const ByteRange& bytes) {
+        return offload::page_sum(place.subspan(bytes.offset_bytes, bytes.size_bytes),
+                                 bytes.offset_bytes / offload::page_bytes);
+    };
+    const StateExtent extent{part.weight_dtype, part.format, part.element_count};
+    RangeSums sums{.weight =
+                       sum_at(part.weight, {bytes_of(part.weight_dtype, range.first_element),
+                                            bytes_of(part.weight_dtype, range.element_count)})};
+    for (const ByteRange& bytes : sections_of(extent, range))
+        sums.state += sum_at(part.state, bytes);
+    return sums;
 }
 
 void update_range(const Row& row, const StepFactors& factors, const PartUpdate& part,

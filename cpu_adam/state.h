@@ -23,9 +23,6 @@ namespace headrace::cpu_adam {
 
 using offload::StateFormat;
 
-// offload::opt_bytes, with states in fp32.
-uint64_t opt_bytes(offload::Dtype weight_dtype, uint64_t element_count);
-
 // Each span is empty unless the format has it.
 struct StateView {
     std::span<float> m;
@@ -42,8 +39,6 @@ struct StateView {
 // The view of the first opt_bytes of `bytes`, which may be longer and is aligned to 4 (CHECK).
 StateView view_state(offload::Dtype weight_dtype, StateFormat format, std::span<std::byte> bytes,
                      uint64_t element_count);
-StateView view_state(offload::Dtype weight_dtype, std::span<std::byte> bytes,
-                     uint64_t element_count);  // in fp32
 
 struct ElementRange {
     uint64_t first_element = 0;
@@ -89,6 +84,14 @@ struct PartUpdate {
     // and while its bytes are in that thread's cache: multiples of page_elements, each once.
     const std::function<void(ElementRange)>* on_updated = nullptr;
 };
+
+// The shares that a range (as of sections_of) has in the sums of the places of a part's weight and
+// of its state (offload/page_sum.h). The views begin at pages of their places.
+struct RangeSums {
+    uint64_t weight = 0;
+    uint64_t state = 0;
+};
+RangeSums sums_of(const PartUpdate& part, ElementRange range);
 
 // Updates a range of the part on the calling thread; in int8 it begins at a block and ends at one
 // or with the part. The thread rounds to nearest and keeps denormals, and the machine has the

@@ -57,8 +57,7 @@ class DemandMaker {
 
     Demand copy(const Op& op) const {
         const double size_bytes = written_bytes(op);
-        const bool is_drive =
-            op.lane.kind == LaneKind::nvme_read || op.lane.kind == LaneKind::nvme_write;
+        const bool is_drive = is_nvme(op.lane.kind);
         const DriveRates& drive = machine_.drive;
         const LinkRates& link = machine_.link;
         double rate = 0;

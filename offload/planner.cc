@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "offload/build.h"
+#include "offload/spread.h"
 #include "offload/units.h"
 
 namespace headrace::offload {
@@ -23,22 +24,6 @@ struct Knobs {
     Tier stash = Tier::ram;
     uint32_t window = 2;
     uint32_t ring_slots = 2;
-};
-
-// Shares of prefixes: item i is chosen where the chosen ones fall behind the share.
-class Spread {
-  public:
-    explicit Spread(double share) : share_(share) {}
-    bool next() {
-        debt_ += share_;
-        const bool is_chosen = debt_ >= 0.5 && share_ > 0;
-        if (is_chosen) debt_ -= 1;
-        return is_chosen;
-    }
-
-  private:
-    double share_ = 0;
-    double debt_ = 0;
 };
 
 PartHomes homes_of(const Knobs& knobs, bool is_cached) {
@@ -80,16 +65,6 @@ Plan plan_of(const Question& question, const Knobs& knobs) {
     plan.path_count = uses_drive ? question.path_count : 0;
     plan.commit_at = question.commit_at;
     return plan;
-}
-
-uint64_t excess(uint64_t needed, uint64_t given) {
-    return needed > given ? needed - given : 0;
-}
-
-uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings) {
-    return excess(needs.gpu_bytes, ceilings.gpu_bytes) +
-           excess(needs.ram_bytes, ceilings.ram_bytes) +
-           excess(needs.nvme_bytes, ceilings.nvme_bytes);
 }
 
 class Search {
@@ -258,6 +233,12 @@ std::string_view name_of(Base base) {
         case Base::nvme: return "nvme";
     }
     CHECK(false);
+}
+
+uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings) {
+    return excess(needs.gpu_bytes, ceilings.gpu_bytes) +
+           excess(needs.ram_bytes, ceilings.ram_bytes) +
+           excess(needs.nvme_bytes, ceilings.nvme_bytes);
 }
 
 TierBytes bytes_needed(const Workload& workload, const Plan& plan) {

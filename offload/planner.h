@@ -22,6 +22,13 @@ struct TierBytes {
     bool operator==(const TierBytes&) const = default;
 };
 
+// What is needed beyond what is given.
+constexpr uint64_t excess(uint64_t needed, uint64_t given) {
+    return needed > given ? needed - given : 0;
+}
+// The same of all tiers together; 0: it fits.
+uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings);
+
 // What the slots of a plan take.
 TierBytes bytes_needed(const Workload& workload, const SlotTable& table);
 TierBytes bytes_needed(const Workload& workload, const Plan& plan);

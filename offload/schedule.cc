@@ -48,10 +48,6 @@ uint8_t use_in(const Workload& workload, uint32_t part, uint32_t layer) {
     return workload.layout.parts[part].layer == layer ? 0 : 1;
 }
 
-uint64_t opt_bytes(Dtype dtype, uint64_t element_count) {
-    return opt_bytes(dtype, StateFormat::fp32, element_count);
-}
-
 std::vector<bool> layers_that_keep(const Schedule& schedule) {
     std::vector<bool> keeps(layer_count(schedule.workload), false);
     for (const Slot& slot : schedule.slots) {

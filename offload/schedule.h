@@ -186,8 +186,6 @@ std::vector<bool> layers_that_keep(const Schedule& schedule);
 
 // The bytes of a value; 0 for control. Multiples of page_bytes.
 uint64_t bytes_of_value(const Workload& workload, const Value& value);
-// opt_bytes of offload/state_format.h with states in fp32.
-uint64_t opt_bytes(Dtype dtype, uint64_t element_count);
 
 // Peak bytes of a tier: the end of its last slot (nvme: the sum of places times copies).
 uint64_t tier_bytes(const Schedule& schedule, Tier tier);

@@ -9,16 +9,8 @@ namespace headrace::offload {
 
 namespace {
 
-// As the hardware backend: one op works and one waits; drives have a queue.
-constexpr int lane_depth = 2;
-constexpr int nvme_depth = 8;
-
 // Work and time below this are rounding.
 constexpr double instant_s = 1e-12;
-
-constexpr bool is_nvme(LaneKind kind) {
-    return kind == LaneKind::nvme_read || kind == LaneKind::nvme_write;
-}
 
 int64_t ns_of(double time_s) {
     return std::llround(time_s * 1e9);
@@ -65,7 +57,7 @@ SimulatedBackend::SimulatedBackend(const Schedule& schedule, std::vector<Demand>
 }
 
 bool SimulatedBackend::can_start(LaneKind lane) const {
-    return started_[static_cast<size_t>(lane)] < (is_nvme(lane) ? nvme_depth : lane_depth);
+    return started_[static_cast<size_t>(lane)] < depth_of(lane);
 }
 
 void SimulatedBackend::start(const Ticket& ticket) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "offload/spread.h"
 #include "offload/units.h"
 
 namespace headrace::offload {
@@ -313,16 +314,13 @@ bool can_update_twice(const Workload& workload, uint32_t part) {
 
 std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartHomes>& homes,
                                double share) {
-    CHECK(share >= 0 && share <= 1);
     CHECK_EQ(homes.size(), workload.layout.parts.size());
     std::vector<bool> twice(homes.size(), false);
-    double debt = 0;  // what the parts so far should have had, beyond those that were chosen
+    Spread spread(share);
     for (uint32_t part = 0; part < twice.size(); ++part) {
         const bool is_on_nvme = homes[part].hi == Tier::nvme && homes[part].opt == Tier::nvme;
         if (!is_on_nvme || !can_update_twice(workload, part)) continue;
-        debt += share;
-        twice[part] = debt >= 0.5 && share > 0;
-        if (twice[part]) debt -= 1;
+        twice[part] = spread.next();
     }
     return twice;
 }

@@ -27,6 +27,17 @@ constexpr bool is_in_order(LaneKind kind) {
            kind == LaneKind::net;
 }
 
+// Lanes of the store.
+constexpr bool is_nvme(LaneKind kind) {
+    return kind == LaneKind::nvme_read || kind == LaneKind::nvme_write;
+}
+
+// How many ops of a lane a backend has started at a time: one runs and one waits, so that a lane
+// never idles for want of the loop; on nvme enough that the drives' queues stay full.
+constexpr int depth_of(LaneKind kind) {
+    return is_nvme(kind) ? 8 : 2;
+}
+
 // The lane that carries bytes from one tier to another; CHECKs that they are neighbours.
 LaneKind copy_lane(Tier source, Tier target);
 

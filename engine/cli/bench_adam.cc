@@ -139,25 +139,11 @@ class PageSums {
   public:
     explicit PageSums(const PartUpdate& part) : part_(part) {}
     void add(const cpu_adam::ElementRange& range) {
-        uint64_t sum = sum_at(part_.weight, bytes_of(part_.weight_dtype, range.first_element),
-                              bytes_of(part_.weight_dtype, range.element_count));
-        for (const cpu_adam::ByteRange& bytes :
-             cpu_adam::sections_of({.weight_dtype = part_.weight_dtype,
-             .format = part_.format,
-             .element_count = part_.element_count},
-                                   range)) {
-            sum += sum_at(part_.state, bytes.offset_bytes, bytes.size_bytes);
-        }
-        sum_ += sum;
+        const cpu_adam::RangeSums sums = sums_of(part_, range);
+        sum_ += sums.weight + sums.state;
     }
 
   private:
-    static uint64_t sum_at(std::span<const std::byte> place, uint64_t offset_bytes,
-                           uint64_t size_bytes) {
-        return offload::page_sum(place.subspan(offset_bytes, size_bytes),
-                                 offset_bytes / offload::page_bytes);
-    }
-
     const PartUpdate& part_;
     std::atomic<uint64_t> sum_ = 0;
 };

@@ -39,29 +39,6 @@ const Access& data_access(const Op& op, Mode mode) {
     CHECK_TEXT(false, "an op without data");
 }
 
-// The shares of a range in the page_sums of a part's places: hi, and the sections of opt.
-uint64_t sum_at(std::span<const std::byte> place, uint64_t offset_bytes, uint64_t size_bytes) {
-    return offload::page_sum(place.subspan(offset_bytes, size_bytes),
-                             offset_bytes / offload::page_bytes);
-}
-
-uint64_t weight_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRange& range) {
-    return sum_at(part.weight, bytes_of(part.weight_dtype, range.first_element),
-                  bytes_of(part.weight_dtype, range.element_count));
-}
-
-uint64_t state_sum(const cpu_adam::PartUpdate& part, const cpu_adam::ElementRange& range) {
-    uint64_t sum = 0;
-    for (const cpu_adam::ByteRange& bytes :
-         cpu_adam::sections_of({.weight_dtype = part.weight_dtype,
-         .format = part.format,
-         .element_count = part.element_count},
-                               range)) {
-        sum += sum_at(part.state, bytes.offset_bytes, bytes.size_bytes);
-    }
-    return sum;
-}
-
 }  // namespace
 
 Executor::Executor(ExecutorParts parts) : parts_(std::move(parts)) {
@@ -342,8 +319,9 @@ void Executor::update(const Op& op) {
     std::array<std::atomic<uint64_t>, 2> sums = {};
     const std::function<void(cpu_adam::ElementRange)> add_sums =
         [&](const cpu_adam::ElementRange& range) {
-            sums[0] += weight_sum(part, range);
-            sums[1] += state_sum(part, range);
+            const cpu_adam::RangeSums range_sums = sums_of(part, range);
+            sums[0] += range_sums.weight;
+            sums[1] += range_sums.state;
         };
     if (schedule_->path_count > 0) part.on_updated = &add_sums;
     parts_.update_pool->update(*parts_.update_row, verdict_.adam, part);

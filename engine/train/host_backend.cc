@@ -10,19 +10,6 @@ using offload::Completion;
 using offload::LaneKind;
 using offload::Ticket;
 
-namespace {
-
-// One op runs and one waits, so that a lane never idles for want of the loop; on nvme enough
-// transfers are in flight that the drives' queues stay full.
-constexpr int lane_depth = 2;
-constexpr int nvme_depth = 8;
-
-constexpr bool is_nvme(LaneKind kind) {
-    return kind == LaneKind::nvme_read || kind == LaneKind::nvme_write;
-}
-
-}  // namespace
-
 HostBackend::HostBackend(Executor& executor, offload::Store* store,
                          std::function<void(LaneKind)> on_lane_start)
     : executor_(executor), store_(store), on_lane_start_(std::move(on_lane_start)) {
@@ -46,7 +33,7 @@ void HostBackend::begin(Borders borders) {
 }
 
 bool HostBackend::can_start(LaneKind lane) const {
-    return in_flight_[static_cast<size_t>(lane)] < (is_nvme(lane) ? nvme_depth : lane_depth);
+    return in_flight_[static_cast<size_t>(lane)] < depth_of(lane);
 }
 
 void HostBackend::start(const Ticket& ticket) {

@@ -13,6 +13,7 @@
 namespace headrace::engine {
 
 using offload::ErrorCode;
+using offload::excess;
 using offload::format_bytes;
 using offload::Kind;
 using offload::PartHomes;
@@ -129,10 +130,6 @@ Budgets needs_of(const Workload& workload, const Plan& plan, size_t path_count) 
     return needs;
 }
 
-uint64_t excess(uint64_t needed, uint64_t given) {
-    return needed > given ? needed - given : 0;
-}
-
 // The host device's card is memory of this machine too, so both tiers come out of what is free,
 // however large the budgets are.
 uint64_t machine_excess(const Budgets& needs, const FreeMemory& memory) {
@@ -140,8 +137,7 @@ uint64_t machine_excess(const Budgets& needs, const FreeMemory& memory) {
 }
 
 uint64_t shortfall(const Budgets& needs, const Budgets& budgets, const FreeMemory& memory) {
-    return excess(needs.gpu_bytes, budgets.gpu_bytes) + excess(needs.ram_bytes, budgets.ram_bytes) +
-           excess(needs.nvme_bytes, budgets.nvme_bytes) + machine_excess(needs, memory);
+    return shortfall(needs, budgets) + machine_excess(needs, memory);
 }
 
 // How many blocks keep what their backward needs, and where.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "cpu_adam/convert.h"
 #include "cpu_adam/state.h"
@@ -65,28 +64,6 @@ class PartInMemory {
     uint32_t part_ = ~uint32_t{0};  // none yet
 };
 
-// Converted elements at a time: whole blocks of any format.
-constexpr uint64_t converted_at_once = offload::block_elements;
-
-void convert_elements(const cpu_adam::StateView& source, const cpu_adam::StateView& target,
-                      const cpu_adam::CopiedElements& elements) {
-    std::vector<float> m(converted_at_once), v(converted_at_once);
-    for (uint64_t done = 0; done < elements.element_count; done += converted_at_once) {
-        const uint64_t count = std::min(converted_at_once, elements.element_count - done);
-        const auto some_m = std::span(m).first(count);
-        const auto some_v = std::span(v).first(count);
-        cpu_adam::read_moments(source, {elements.source_first + done, count}, some_m, some_v);
-        cpu_adam::write_moments(some_m, some_v, target, {elements.target_first + done, count});
-    }
-    const auto copy = [&](auto from, auto to) {
-        if (from.empty()) return;
-        std::ranges::copy(from.subspan(elements.source_first, elements.element_count),
-                          to.subspan(elements.target_first).begin());
-    };
-    copy(source.lo, target.lo);
-    copy(source.master, target.master);
-}
-
 // Elements [first, end) of the layer's flat run, which both parts hold.
 void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype dtype,
                    uint64_t first, uint64_t end) {
@@ -96,7 +73,7 @@ void copy_elements(const PartInMemory& source, const PartInMemory& target, Dtype
     std::ranges::copy(source.weights().subspan(bytes_of(dtype, from), bytes_of(dtype, count)),
                       target.weights().subspan(bytes_of(dtype, to)).begin());
     const bool is_same_format = source.format() == target.format();
-    (is_same_format ? cpu_adam::copy_state : convert_elements)(
+    (is_same_format ? cpu_adam::copy_state : cpu_adam::convert_state)(
         source.view(), target.view(),
         {.source_first = from, .target_first = to, .element_count = count});
 }

@@ -25,6 +25,7 @@ import sys
 from pathlib import Path
 
 from contest import PEERS_VENV, ROOT
+from machine import machine_line
 
 PEER = Path(__file__).resolve().parent / "adam.py"
 OPTIMIZERS = {"torch": "PyTorch, fused AdamW", "deepspeed": "DeepSpeedCPUAdam"}
@@ -231,16 +232,7 @@ def verdicts(options, results):
 
 
 def facts(options):
-    def said(*words):
-        return subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    commit = said("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD") or "unknown"
-    if said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"):
-        commit += ", with changes"
-    cpu = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
-    return [f"{(cpu or ['unknown CPU'])[0]}, {len(os.sched_getaffinity(0))} cores, kernel "
-            f"{os.uname().release}. Commit {commit}: `scripts/peers/compare_adam.py "
-            f"{' '.join(sys.argv[1:])}`",
+    return [machine_line("scripts/peers/compare_adam.py"),
             f"{options.parameters:,} parameters, medians of {options.rounds} interleaved rounds; "
             f"load {options.load:.1f} before it began."]
 

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import fio
 from contest import PEERS_VENV, ROOT
+from machine import machine_line
 
 PATTERNS = ["read", "write", "mixed"]
 HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
@@ -242,16 +243,7 @@ def verdicts(results):
 
 
 def facts(options):
-    def said(*words):
-        return subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    commit = said("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD") or "unknown"
-    if said("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"):
-        commit += ", with changes"
-    cpu = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
-    return [f"{(cpu or ['unknown CPU'])[0]}, {len(os.sched_getaffinity(0))} cores, kernel "
-            f"{os.uname().release}. Commit {commit}: `scripts/peers/compare_nvme.py "
-            f"{' '.join(sys.argv[1:])}`",
+    return [machine_line("scripts/peers/compare_nvme.py"),
             f"Blocks of {options.block >> 10} KiB, a file of {options.size / (1 << 30):g} GiB, "
             f"medians of {options.rounds} interleaved rounds."]
 

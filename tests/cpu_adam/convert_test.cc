@@ -74,7 +74,8 @@ Fp32Moments moments_of(State& state) {
 
 State converted(State& source, StateFormat format) {
     State target(source.weight, format);
-    convert_state(source.view(), target.view());
+    convert_state(source.view(), target.view(),
+                  {.source_first = 0, .target_first = 0, .element_count = element_count});
     return target;
 }
 

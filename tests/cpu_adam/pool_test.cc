@@ -22,7 +22,7 @@ struct PartMemory {
     PartMemory(uint64_t element_count, uint32_t seed)
         : weight(to_bf16(plain_values(element_count, 0.1f, seed))),
           gradient(to_bf16(plain_values(element_count, 0.1f, seed + 1))),
-          state(div_ceil_4(opt_bytes(Dtype::bf16, element_count))) {}
+          state(div_ceil_4(offload::opt_bytes(Dtype::bf16, StateFormat::fp32, element_count))) {}
 
     static uint64_t div_ceil_4(uint64_t size_bytes) { return (size_bytes + 3) / 4; }
 

@@ -25,7 +25,7 @@ struct PartBytes {
     PartBytes(Dtype weight, Dtype gradient) : weight_dtype(weight), gradient_dtype(gradient) {
         fill(weight_dtype, plain_values(element_count, 0.1f, 1), &weight_bytes);
         fill(gradient_dtype, plain_values(element_count, 0.1f, 2), &gradient_bytes);
-        state_bytes.resize(opt_bytes(weight_dtype, element_count));
+        state_bytes.resize(offload::opt_bytes(weight_dtype, StateFormat::fp32, element_count));
     }
     static void fill(Dtype dtype, const std::vector<float>& values, std::vector<std::byte>* bytes) {
         bytes->resize(bytes_of(dtype, values.size()));
@@ -59,20 +59,20 @@ const StepFactors& factors() {
 }  // namespace
 
 TEST(State, bytes_are_those_of_the_formats) {
-    EXPECT_EQ(opt_bytes(Dtype::bf16, 2048), 20480u);
-    EXPECT_EQ(opt_bytes(Dtype::fp32, 2048), 16384u);
-    EXPECT_EQ(opt_bytes(Dtype::bf16, 0), 0u);
+    EXPECT_EQ(offload::opt_bytes(Dtype::bf16, StateFormat::fp32, 2048), 20480u);
+    EXPECT_EQ(offload::opt_bytes(Dtype::fp32, StateFormat::fp32, 2048), 16384u);
+    EXPECT_EQ(offload::opt_bytes(Dtype::bf16, StateFormat::fp32, 0), 0u);
 }
 
 TEST(State, views_lie_m_then_v_then_lo) {
     std::vector<float> memory(100);
     const auto bytes = std::as_writable_bytes(std::span(memory));
-    const StateView split = view_state(Dtype::bf16, bytes, 10);
+    const StateView split = view_state(Dtype::bf16, StateFormat::fp32, bytes, 10);
     EXPECT_EQ(split.m.data(), memory.data());
     EXPECT_EQ(split.v.data(), memory.data() + 10);
     EXPECT_EQ(static_cast<void*>(split.lo.data()), static_cast<void*>(memory.data() + 20));
     EXPECT_EQ(split.lo.size(), 10u);
-    const StateView plain = view_state(Dtype::fp32, bytes, 10);
+    const StateView plain = view_state(Dtype::fp32, StateFormat::fp32, bytes, 10);
     EXPECT_EQ(plain.v.data(), memory.data() + 10);
     EXPECT_TRUE(plain.lo.empty());
 }
@@ -107,7 +107,8 @@ TEST(State, a_fresh_state_means_that_the_master_is_the_weight) {
     const std::vector<std::byte> weights = part.weight_bytes;
     update_range(best(), factors_of({.learning_rate = 0}), part.update(), {0, element_count});
     EXPECT_EQ(part.weight_bytes, weights);
-    const StateView state = view_state(Dtype::bf16, part.state_bytes, element_count);
+    const StateView state =
+        view_state(Dtype::bf16, StateFormat::fp32, part.state_bytes, element_count);
     for (const uint16_t lo : state.lo) ASSERT_EQ(lo, 0);
 }
 

@@ -26,7 +26,7 @@ TEST(StateFormat, bytes_are_those_of_the_table) {
                       eighths[format][weight] * element_count / 8);
         }
     }
-    EXPECT_EQ(opt_bytes(Dtype::bf16, 2048), opt_bytes(Dtype::bf16, StateFormat::fp32, 2048));
+    EXPECT_EQ(opt_bytes(Dtype::bf16, StateFormat::fp32, 2048), 20480u);
     for (const StateFormat format : formats) EXPECT_EQ(opt_bytes(Dtype::bf16, format, 0), 0u);
 }
 

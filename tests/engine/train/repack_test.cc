@@ -63,8 +63,9 @@ Filled bytes_of_cut(const Layout& layout, Dtype dtype) {
     for (uint32_t number = 0; number < layout.parts.size(); ++number) {
         const offload::Part& part = layout.parts[number];
         std::vector<std::byte>& hi = filled.places[number];
-        const cpu_adam::StateView view = cpu_adam::view_state(
-            dtype, filled.places[layout.parts.size() + number], part.element_count);
+        const cpu_adam::StateView view =
+            cpu_adam::view_state(dtype, offload::StateFormat::fp32,
+                                 filled.places[layout.parts.size() + number], part.element_count);
         for (uint64_t i = 0; i < part.element_count; ++i) {
             const uint64_t element = part.first_element + i;
             const auto low = static_cast<uint16_t>(element * 7 + part.layer);
