@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/config/machine_file.h"
 #include "offload/check.h"
 
 namespace headrace::engine {
@@ -41,7 +42,10 @@ Environment read_environment() {
     environment.hub_cache = hub_cache_from([](const char* name) { return std::getenv(name); });
     // Without a home it would land in the working folder: then nothing is kept.
     const std::filesystem::path cache = cache_folder();
-    if (cache.is_absolute()) environment.drive_cache = cache / "drives.json";
+    if (cache.is_absolute()) {
+        environment.drive_cache = cache / "drives.json";
+        environment.measured_machine = measured_machine_path(cache);
+    }
     environment.has_color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty();
     CHECK(!environment.python.empty());
     CHECK(!environment.scripts_dir.empty());

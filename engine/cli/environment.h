@@ -17,6 +17,8 @@ struct Environment {
     // What is known of the drives (nvme/drive_cache.h): in HEADRACE_CACHE, or headrace in
     // XDG_CACHE_HOME or ~/.cache; empty: nowhere.
     std::string drive_cache{};
+    // The rates of this machine, once they were measured: beside the former; empty: nowhere.
+    std::string measured_machine{};
     bool has_color = false;  // a terminal, and NO_COLOR is not set
 };
 

@@ -219,4 +219,19 @@ Result<MachineFile> load_machine(const std::string& path) {
     return file;
 }
 
+std::string measured_machine_path(const std::string& cache_folder) {
+    if (cache_folder.empty()) return "";
+    return (std::filesystem::path(cache_folder) / "machine.yaml").string();
+}
+
+Result<std::optional<MachineFile>> load_measured_machine(const std::string& path) {
+    std::error_code ignored;
+    if (path.empty() || !std::filesystem::exists(path, ignored)) {
+        return std::optional<MachineFile>();
+    }
+    Result<MachineFile> file = load_machine(path);
+    if (!file) return file.error();
+    return std::optional<MachineFile>(std::move(*file));
+}
+
 }  // namespace headrace::engine

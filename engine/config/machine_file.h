@@ -16,6 +16,7 @@
 // error lists them all.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "offload/machine.h"
@@ -36,5 +37,12 @@ offload::Result<MachineFile> parse_machine(const std::string& text, const std::s
 
 // Error: usage; a file that cannot be read names those that lie beside it.
 offload::Result<MachineFile> load_machine(const std::string& path);
+
+// Where what was measured of this very machine is kept, in the folder of what Headrace remembers
+// between runs; "" where there is no such folder. Written by whoever measures, whole or not at all.
+std::string measured_machine_path(const std::string& cache_folder);
+
+// The machine measured there; nothing: none was. Error: usage, for a file that cannot be used.
+offload::Result<std::optional<MachineFile>> load_measured_machine(const std::string& path);
 
 }  // namespace headrace::engine

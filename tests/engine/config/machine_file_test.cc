@@ -87,6 +87,22 @@ TEST(MachineFile, AMissingFileNamesThoseBeside) {
     EXPECT_THAT(file.error().text(), AllOf(HasSubstr("rtx9999"), HasSubstr("rtx4090.yaml")));
 }
 
+TEST(MachineFile, WhatWasMeasuredOfThisMachineIsFoundWhereItIsWritten) {
+    EXPECT_EQ(measured_machine_path(""), "") << "no folder, nothing to find";
+    const std::string folder = testing::TempDir() + "measured_machine";
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    const std::string path = measured_machine_path(folder);
+    EXPECT_FALSE(load_measured_machine("").value().has_value());
+    EXPECT_FALSE(load_measured_machine(path).value().has_value());
+    std::ofstream(path) << whole;
+    EXPECT_EQ(load_measured_machine(path).value().value().machine.name, "desk");
+    std::ofstream(path) << "half a fi";
+    const auto broken = load_measured_machine(path);
+    ASSERT_FALSE(broken.ok());
+    EXPECT_THAT(broken.error().text(), HasSubstr(path));
+}
+
 TEST(MachineFile, ThoseOfTheProjectCanBeUsed) {
     int file_count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(HEADRACE_CONFIGS "/hardware")) {
