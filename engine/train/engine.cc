@@ -169,10 +169,13 @@ uint64_t Engine::step_bytes(offload::LaneKind lane) const {
 
 Status Engine::run_list(const Schedule& schedule, Segment& segment) {
     executor_->use(schedule);
+    const bool trains = schedule.workload.purpose == Purpose::train;
+    if (trains) recorder_.begin(schedule);
     offload::RunOptions run_options{.next_period = segment.next_period};
     run_options.on_span = [&](const offload::Span& span) {
         const auto lane = static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
         lane_times_[lane] += span.end_ns - span.start_ns;
+        if (trains) recorder_.add(span);
         ++op_count_;
         if (options_.on_op_done) options_.on_op_done(op_count_);
     };

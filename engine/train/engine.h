@@ -16,6 +16,7 @@
 #include "engine/train/host_backend.h"
 #include "offload/build.h"
 #include "offload/memory.h"
+#include "offload/step_recorder.h"
 #include "offload/store.h"
 
 namespace headrace::engine {
@@ -102,6 +103,8 @@ class Engine {
     // What a whole step moves on the lane, if every boundary activation is as large as any.
     uint64_t step_bytes(offload::LaneKind lane) const;
     const LaneTimes& lane_times() const { return lane_times_; }
+    // The last steps of train.
+    const offload::StepRecorder& recorder() const { return recorder_; }
     const offload::Store* store() const { return store_.get(); }
 
   private:
@@ -125,6 +128,7 @@ class Engine {
     std::map<std::pair<uint32_t, offload::Purpose>, offload::Schedule> schedules_;
     Progress progress_;
     LaneTimes lane_times_ = {};
+    offload::StepRecorder recorder_;
     int64_t op_count_ = 0;  // done, in all lists
 };
 

@@ -10,6 +10,7 @@
 #include "engine/config/cores.h"
 #include "engine/config/lr_schedule.h"
 #include "engine/config/machine.h"
+#include "engine/models/effort.h"
 #include "engine/torch/llama.h"
 #include "engine/torch/threads.h"
 #include "engine/train/drive_watch.h"
@@ -18,6 +19,7 @@
 #include "engine/train/resident.h"
 #include "engine/train/run_identity.h"
 #include "engine/train/run_store.h"
+#include "engine/train/step_report.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
 #include "offload/units.h"
@@ -80,7 +82,10 @@ class Training {
 
     Status run() {
         Status status = prepare();
-        if (status) status = turn_steps();
+        if (status) {
+            status = turn_steps();
+            say_where_time_went();
+        }
         if (status) status = export_model();
         if (status) status = finish();
         if (!status) say_what_is_kept();
@@ -467,6 +472,21 @@ class Training {
 
     // --- the end -------------------------------------------------------------------------------
 
+    void say_where_time_went() {
+        const offload::StepRecorder& recorder = engine_->recorder();
+        for (const std::string& line : describe_steps(recorder)) reporter_.note(line);
+        const std::string& path = config_.offload.advanced.trace;
+        if (path.empty()) return;
+        const MicroBatchShape& shape = shapes_.front();
+        const Status written =
+            write_trace({.path = path,
+                         .title = "measured",
+                         .recorder = recorder,
+                         .effort = effort_of(inputs_.model, shape.row_count, shape.column_count)});
+        if (!written) return reporter_.warn(written.error().text());
+        reporter_.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
+    }
+
     // Taken before the first step, once the store has its space: a folder or a drive that cannot
     // take the model would tell so after hours, and the weights be lost.
     Status make_writer() {
@@ -526,6 +546,7 @@ class Training {
                 {fmt::format("busy_{}_ms", name_of(static_cast<offload::LaneKind>(lane))),
                  static_cast<double>(engine_->lane_times()[lane]) * 1e-6});
         }
+        std::ranges::move(step_metrics(engine_->recorder()), std::back_inserter(metrics));
         std::ranges::move(drives_.metrics(), std::back_inserter(metrics));
         for (const std::string& line : drives_.lines()) reporter_.note(line);
         reporter_.finished(metrics);

@@ -38,22 +38,47 @@ TEST(Timeline, WaitingIsForTheLastThatAnOpWaitedFor) {
                                       {{1, 0}, 30, 70},
                                       {{1, 1}, 20, 40},
                                       {{1, 2}, 70, 80}}};
-    const LaneTimes times = lane_times(schedule, timeline);
+    const LaneTimes times = lane_times(schedule, timeline, whole(timeline));
     EXPECT_DOUBLE_EQ(times[gpu_lane].busy_s, 20e-9);
     EXPECT_DOUBLE_EQ(times[gpu_lane].waiting_s[read_lane], 40e-9);
     EXPECT_DOUBLE_EQ(times[gpu_lane].waiting_s[cpu_lane], 0);
     EXPECT_DOUBLE_EQ(times[read_lane].waiting_s[gpu_lane], 20e-9);
     EXPECT_DOUBLE_EQ(times[cpu_lane].busy_s, 40e-9);
-    EXPECT_THAT(describe(schedule, timeline),
+    EXPECT_THAT(describe(schedule, timeline, whole(timeline)),
                 ElementsAre("nvme_read   62.5% busy, 25.0% waiting for gpu",
                             "gpu         25.0% busy, 50.0% waiting for nvme_read",
                             "cpu         50.0% busy"));
 }
 
+// A window takes its part of what reaches over its ends: of the second read's wait for the compute
+// (from 10 to 30), and of the read itself (from 30 to 70).
+TEST(Timeline, AWindowTakesItsPartOfWhatReachesOverItsEnds) {
+    const Schedule schedule = three_ops();
+    const Timeline timeline{.spans = {{{0, 0}, 0, 10},
+                                      {{0, 1}, 0, 20},
+                                      {{0, 2}, 20, 30},
+                                      {{1, 0}, 30, 70},
+                                      {{1, 2}, 70, 80}}};
+    const LaneTimes times = lane_times(schedule, timeline, {.begin_ns = 25, .end_ns = 60});
+    EXPECT_DOUBLE_EQ(times[read_lane].busy_s, 30e-9);
+    EXPECT_DOUBLE_EQ(times[read_lane].waiting_s[gpu_lane], 5e-9);
+    EXPECT_DOUBLE_EQ(times[gpu_lane].busy_s, 5e-9);
+    EXPECT_DOUBLE_EQ(times[gpu_lane].waiting_s[read_lane], 30e-9);
+    EXPECT_DOUBLE_EQ(times[cpu_lane].busy_s, 0);
+    EXPECT_EQ(whole(timeline), (Window{0, 80}));
+    EXPECT_EQ(whole({}), (Window{0, 0}));
+}
+
 TEST(Timeline, ATraceHasATrackForEveryOpThatRunsBesideAnother) {
     const Schedule schedule = three_ops();
-    const Timeline timeline{.spans = {{{0, 0}, 0, 1000}, {{1, 0}, 500, 2000}, {{0, 2}, 0, 1}}};
-    const std::string trace = trace_of(schedule, timeline, "a \"title\"");
+    const std::vector<TracedRun> runs = {
+        {.title = "a \"title\"",
+         .schedule = &schedule,
+         .timeline = {.spans = {{{0, 0}, 0, 1000}, {{1, 0}, 500, 2000}, {{0, 2}, 0, 1}}}},
+        {.title = "later", .schedule = &schedule, .timeline = {.spans = {{{7, 2}, 9000, 9500}}}}};
+    const std::string trace = trace_of(runs);
+    EXPECT_THAT(trace, HasSubstr(R"("pid":2,"tid":0,"ts":0.000,"dur":0.500,"args":{"period":7)"))
+        << "each process begins at 0";
     EXPECT_THAT(trace, HasSubstr(R"("name":"a \"title\"")"));
     EXPECT_THAT(trace, HasSubstr(R"("tid":0,"ts":0.000,"dur":1.000,"args":{"period":0,"op":0})"));
     EXPECT_THAT(trace, HasSubstr(R"("tid":1,"ts":0.500,"dur":1.500,"args":{"period":1,"op":0})"));
@@ -82,7 +107,7 @@ TEST(Timeline, BusyAndWaitingAddUp) {
     Timeline timeline;
     simulate(schedule, machine, effort,
              {.on_span = [&](const Span& span) { timeline.spans.push_back(span); }});
-    const LaneTimes times = lane_times(schedule, timeline);
+    const LaneTimes times = lane_times(schedule, timeline, whole(timeline));
     for (size_t lane = 0; lane < times.size(); ++lane) {
         int64_t first_ns = INT64_MAX;
         int64_t last_ns = 0;

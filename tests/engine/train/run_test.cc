@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "engine/train/train.h"
@@ -150,6 +151,50 @@ TEST_F(TrainRun, clip_2_TwentyOneSkipsAreADivergence) {
     EXPECT_EQ(diverged.status.error().code, ErrorCode::diverged);
     EXPECT_THAT(diverged.status.error().text(), HasSubstr("21 steps in a row"));
     EXPECT_FALSE(std::filesystem::is_empty(folder_.path("drive"))) << "what it had can be resumed";
+}
+
+// The trace holds the plan beside what was measured, with the same lanes and the same ops in each
+// period; where the median step went is told, and its lanes add up to it.
+TEST_F(TrainRun, WhereTheStepsWentIsToldAndTraced) {
+    config_.max_steps = 12;
+    config_.offload.advanced.trace = folder_.path("trace.json");
+    const Told told = run(tiny_model(tiny_config(true), offload::Dtype::bf16));
+    ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+    EXPECT_THAT(told.notes, Contains(HasSubstr("the median of")));
+    EXPECT_THAT(told.notes, Contains(testing::ContainsRegex("  gpu .*% busy")));
+
+    const json trace = json::parse(folder_.read("trace.json"));
+    std::map<int, std::set<std::string>> tracks;
+    std::map<std::pair<int, int64_t>, std::set<std::string>> ops;  // of process and period
+    for (const json& event : trace["traceEvents"]) {
+        const int process = event["pid"].get<int>();
+        if (event["name"] == "thread_name") {
+            tracks[process].insert(event["args"]["name"].get<std::string>());
+        } else if (event["ph"] == "X") {
+            const auto period = event["args"]["period"].get<int64_t>();
+            ops[{process, period}].insert(event["name"].get<std::string>());
+        }
+    }
+    EXPECT_EQ(tracks.size(), 2u);
+    EXPECT_EQ(tracks[1], tracks[2]);
+    std::set<std::string> planned;
+    std::set<std::string> measured;
+    for (const auto& [of, names] : ops) {
+        std::set<std::string>& most = of.first == 1 ? planned : measured;
+        if (names.size() > most.size()) most = names;
+    }
+    EXPECT_GT(planned.size(), 20u);
+    EXPECT_EQ(planned, measured);
+
+    const json metrics = last_metrics();
+    const double step_ms = metrics["median_step_ms"];
+    EXPECT_GT(step_ms, 0);
+    double gpu_ms = metrics["step_busy_gpu_ms"];
+    EXPECT_GT(gpu_ms, 0);
+    for (const auto& [name, value] : metrics.items()) {
+        if (name.starts_with("step_waiting_gpu_")) gpu_ms += value.get<double>();
+    }
+    EXPECT_NEAR(gpu_ms, step_ms, 1e-6 * step_ms);
 }
 
 }  // namespace
