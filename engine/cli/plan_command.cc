@@ -4,11 +4,12 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/checkpoint/find_model.h"
 #include "engine/cli/commands.h"
-#include "engine/cli/run_inputs.h"
 #include "engine/config/load_config.h"
 #include "engine/config/machine_file.h"
 #include "engine/config/yaml_value.h"
+#include "engine/models/shape.h"
 #include "engine/train/forecast.h"
 
 namespace headrace::engine {
@@ -33,20 +34,24 @@ Result<LoadedConfig> read_settings(const PlanCommand& command) {
     return load_config("", overrides);
 }
 
-// A config.json by its own name, or the model that it lies in.
+// A config.json by its own name, or the model that it lies in: of any architecture that a plan can
+// be made for.
 Result<LlamaConfig> read_shape(const std::string& model, const Environment& environment) {
+    std::string path = model;
     if (std::filesystem::path(model).extension() != ".json") {
-        Result<ModelShape> shape = read_model_shape(model, environment);
-        if (!shape) return shape.error();
-        return shape->config;
+        const Result<std::string> folder = find_model(model, environment.hub_cache);
+        if (!folder) return folder.error();
+        path = (std::filesystem::path(*folder) / "config.json").string();
     }
-    std::ifstream file(model, std::ios::binary);
+    std::ifstream file(path, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     if (!file) {
-        return offload::Error{offload::ErrorCode::bad_data, fmt::format("cannot read '{}'", model),
+        return offload::Error{offload::ErrorCode::bad_data, fmt::format("cannot read '{}'", path),
                               "it must be a model's config.json, or the model's folder"};
     }
-    return parse_llama_config(text, model);
+    const Result<Shape> shape = parse_shape(text, path);
+    if (!shape) return shape.error();
+    return shape->config;
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 // products; causal attention adds half of the full square (row r of a sample sees
 // r keys): 2 S^2 per head, head dimension and sample in forward, 5/2 of that in backward (five
 // products instead of two). Norms, rotations and softmax are not counted: a few percent, bound by
-// memory.
+// memory. Where a window limits what a token sees, attention is counted inside it.
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "engine/models/config_fields.h"
 #include "engine/models/json.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -24,102 +24,6 @@ using offload::TensorSpec;
 namespace {
 
 using nlohmann::json;
-
-// Largest numbers that a config may hold: far above any model, far below any overflow of the
-// products taken here (7 matrices of side * side, block_count_max times, stay under 2^57).
-constexpr int64_t side_max = int64_t{1} << 20;
-constexpr int64_t block_count_max = 10'000;
-constexpr int64_t vocabulary_max = int64_t{1} << 30;
-constexpr int64_t positions_max = int64_t{1} << 40;
-
-// Reads fields one by one and keeps the first fault, so that the reading code has no branches.
-// Null counts as absent, as in transformers.
-class Fields {
-  public:
-    Fields(const json& object, std::string source) : object_(object), source_(std::move(source)) {
-        CHECK(object_.is_object());
-        CHECK(!source_.empty());
-    }
-
-    const json* find(const char* name) const { return find_in(object_, name); }
-
-    static const json* find_in(const json& object, const char* name) {
-        CHECK(object.is_object());
-        const auto place = object.find(name);
-        return place == object.end() || place->is_null() ? nullptr : &*place;
-    }
-
-    struct Range {
-        int64_t min = 1;
-        int64_t max = side_max;
-    };
-    // An integer in the range; absent: the fallback, or a fault if there is none.
-    int64_t integer(const char* name, Range range, std::optional<int64_t> fallback = {}) {
-        return integer_of(find(name), name, range, fallback);
-    }
-
-    int64_t integer_of(const json* value, const char* name, Range range,
-                       std::optional<int64_t> fallback) {
-        CHECK_LE(range.min, range.max);
-        if (value == nullptr) {
-            if (!fallback) fail(fmt::format("{} is missing", name));
-            return fallback.value_or(range.min);
-        }
-        const bool is_small = value->is_number_integer() &&
-                              (!value->is_number_unsigned() ||
-                               value->get<uint64_t>() <= static_cast<uint64_t>(positions_max));
-        const int64_t number = is_small ? value->get<int64_t>() : 0;
-        if (!is_small || number < range.min || number > range.max) {
-            fail(fmt::format("{} is {}, but must be an integer from {} to {}", name, shown(*value),
-                             range.min, range.max));
-            return range.min;
-        }
-        return number;
-    }
-
-    // A positive finite number.
-    double positive_of(const json* value, const char* name, std::optional<double> fallback) {
-        if (value == nullptr) {
-            if (!fallback) fail(fmt::format("{} is missing", name));
-            return fallback.value_or(1.0);
-        }
-        const double number = value->is_number() ? value->get<double>() : 0.0;
-        if (!std::isfinite(number) || number <= 0.0) {
-            fail(fmt::format("{} is {}, but must be a positive number", name, shown(*value)));
-            return 1.0;
-        }
-        return number;
-    }
-
-    bool boolean(const char* name, bool fallback) {
-        const json* value = find(name);
-        if (value == nullptr) return fallback;
-        if (!value->is_boolean()) {
-            fail(fmt::format("{} is {}, but must be true or false", name, shown(*value)));
-            return fallback;
-        }
-        return value->get<bool>();
-    }
-
-    // `supported` says what would be read.
-    void refuse(const char* name, const json& value, std::string_view supported) {
-        fail(fmt::format("{} is {}, which is not supported; supported: {}", name, shown(value),
-                         supported));
-    }
-
-    void fail(std::string what) {
-        if (error_) return;
-        error_ = Error{ErrorCode::bad_data,
-                       fmt::format("reading the model config {}: {}", source_, what), ""};
-    }
-
-    const std::optional<Error>& error() const { return error_; }
-
-  private:
-    const json& object_;
-    std::string source_;
-    std::optional<Error> error_;
-};
 
 // Refuses another model: what computes must be exactly LlamaForCausalLM.
 void check_architecture(Fields& fields) {
@@ -247,6 +151,59 @@ Rope read_rope(Fields& fields, int64_t max_positions) {
     return result;
 }
 
+TensorSpec tensor(std::string name, std::vector<int64_t> shape) {
+    return TensorSpec{.name = std::move(name), .shape = std::move(shape)};
+}
+
+// The tensors that some architectures add; behind those of a Llama, in a plan nobody minds.
+void add_extras(const LlamaConfig& config, const std::string& prefix, LayerSpec& layer) {
+    const BlockExtras& extras = config.extras;
+    if (extras.query_key_value_biases) {
+        const int64_t query = config.head_count * config.head_dim;
+        const int64_t key = config.kv_head_count * config.head_dim;
+        layer.tensors.push_back(tensor(prefix + "self_attn.q_proj.bias", {query}));
+        layer.tensors.push_back(tensor(prefix + "self_attn.k_proj.bias", {key}));
+        layer.tensors.push_back(tensor(prefix + "self_attn.v_proj.bias", {key}));
+    }
+    if (extras.head_norms) {
+        layer.tensors.push_back(tensor(prefix + "self_attn.q_norm.weight", {config.head_dim}));
+        layer.tensors.push_back(tensor(prefix + "self_attn.k_norm.weight", {config.head_dim}));
+    }
+    if (extras.output_norms) {
+        for (const char* name : {"pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+            layer.tensors.push_back(tensor(prefix + name + ".weight", {config.hidden_size}));
+        }
+    }
+}
+
+// One transformer block; the order of its tensors is the order of their first use in forward.
+LayerSpec block_layer(const LlamaConfig& config, int64_t index) {
+    CHECK_GE(index, 0);
+    CHECK_LT(index, config.block_count);
+    const int64_t hidden = config.hidden_size;
+    const int64_t inner = config.intermediate_size;
+    const int64_t query = config.head_count * config.head_dim;
+    const int64_t key = config.kv_head_count * config.head_dim;
+    const std::string prefix = fmt::format("model.layers.{}.", index);
+    LayerSpec layer;
+    layer.name = fmt::format("layers.{}", index);
+    layer.tensors = {
+        tensor(prefix + "input_layernorm.weight", {hidden}),
+        tensor(prefix + "self_attn.q_proj.weight", {query, hidden}),
+        tensor(prefix + "self_attn.k_proj.weight", {key, hidden}),
+        tensor(prefix + "self_attn.v_proj.weight", {key, hidden}),
+        tensor(prefix + "self_attn.o_proj.weight", {hidden, query}),
+        tensor(prefix + "post_attention_layernorm.weight", {hidden}),
+        tensor(prefix + "mlp.gate_proj.weight", {inner, hidden}),
+        tensor(prefix + "mlp.up_proj.weight", {inner, hidden}),
+        tensor(prefix + "mlp.down_proj.weight", {hidden, inner}),
+    };
+    add_extras(config, prefix, layer);
+    return layer;
+}
+
+}  // namespace
+
 // Heads: head_dim may be given, and then differ from hidden_size / num_attention_heads.
 void read_heads(Fields& fields, LlamaConfig& config) {
     CHECK_GT(config.hidden_size, 0);
@@ -274,37 +231,6 @@ void read_heads(Fields& fields, LlamaConfig& config) {
                                 config.head_count, config.head_dim, side_max));
     }
 }
-
-TensorSpec tensor(std::string name, std::vector<int64_t> shape) {
-    return TensorSpec{.name = std::move(name), .shape = std::move(shape)};
-}
-
-// One transformer block; the order of its tensors is the order of their first use in forward.
-LayerSpec block_layer(const LlamaConfig& config, int64_t index) {
-    CHECK_GE(index, 0);
-    CHECK_LT(index, config.block_count);
-    const int64_t hidden = config.hidden_size;
-    const int64_t inner = config.intermediate_size;
-    const int64_t query = config.head_count * config.head_dim;
-    const int64_t key = config.kv_head_count * config.head_dim;
-    const std::string prefix = fmt::format("model.layers.{}.", index);
-    LayerSpec layer;
-    layer.name = fmt::format("layers.{}", index);
-    layer.tensors = {
-        tensor(prefix + "input_layernorm.weight", {hidden}),
-        tensor(prefix + "self_attn.q_proj.weight", {query, hidden}),
-        tensor(prefix + "self_attn.k_proj.weight", {key, hidden}),
-        tensor(prefix + "self_attn.v_proj.weight", {key, hidden}),
-        tensor(prefix + "self_attn.o_proj.weight", {hidden, query}),
-        tensor(prefix + "post_attention_layernorm.weight", {hidden}),
-        tensor(prefix + "mlp.gate_proj.weight", {inner, hidden}),
-        tensor(prefix + "mlp.up_proj.weight", {inner, hidden}),
-        tensor(prefix + "mlp.down_proj.weight", {hidden, inner}),
-    };
-    return layer;
-}
-
-}  // namespace
 
 Result<LlamaConfig> parse_llama_config(const std::string& text, const std::string& source) {
     CHECK(!source.empty());

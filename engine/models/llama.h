@@ -28,6 +28,18 @@ struct Rope {
     bool operator==(const Rope&) const = default;
 };
 
+// What other architectures add to a Llama's block or leave out of its attention. Counted by
+// layers_of and effort_of, so that a plan can be made for them (engine/models/shape.h); nothing
+// computes it, and parse_llama_config never sets it.
+struct BlockExtras {
+    bool query_key_value_biases = false;
+    bool head_norms = false;            // of each head's query and key
+    bool output_norms = false;          // of what attention and mlp give, before it is added
+    int64_t window_tokens = 0;          // a token sees the last so many; 0: all before it
+    int64_t full_attention_period = 0;  // every so manieth block sees all anyway; 0: none does
+    bool operator==(const BlockExtras&) const = default;
+};
+
 struct LlamaConfig {
     int64_t hidden_size = 0;
     int64_t intermediate_size = 0;
@@ -40,6 +52,7 @@ struct LlamaConfig {
     double rms_norm_eps = 1e-6;
     bool tied = false;  // the head's weight is the embedding's
     Rope rope;
+    BlockExtras extras = {};
     bool operator==(const LlamaConfig&) const = default;
 };
 
@@ -47,6 +60,11 @@ struct LlamaConfig {
 // Error (bad_data): not JSON, a missing or impossible number, or a setting that is not supported
 // (another architecture, rope type, activation, biases, quantization), named with its value.
 offload::Result<LlamaConfig> parse_llama_config(const std::string& text, const std::string& source);
+
+// The number of heads, and their sizes, from the fields that all architectures share. Faults are
+// kept in `fields`.
+class Fields;
+void read_heads(Fields& fields, LlamaConfig& config);
 
 // Embedding, blocks, head: tensor names and shapes as in a Hugging Face checkpoint.
 std::vector<offload::LayerSpec> layers_of(const LlamaConfig& config);

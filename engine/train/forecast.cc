@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "engine/models/effort.h"
+#include "engine/models/shape.h"
 #include "engine/torch/llama.h"
 #include "engine/train/placement.h"
 #include "offload/build.h"
@@ -46,7 +47,7 @@ TierBytes ceilings_of(const OffloadConfig& config, const TierBytes& machine) {
 }
 
 Job job_of(const RunConfig& config, const LlamaConfig& model) {
-    const LlamaCompute compute(model, config.dtype);
+    const LlamaCompute compute(without_extras(model), config.dtype);
     const int64_t rows = config.per_device_train_batch_size;
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
