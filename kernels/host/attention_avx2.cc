@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/host/attention_tile.h"
+#include "kernels/host/natural_log.h"
 
 namespace headrace::kernels {
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/host/attention_tile.h"
+#include "kernels/host/natural_log.h"
 #include "offload/fp16.h"
 
 namespace headrace::kernels {

@@ -4,8 +4,7 @@
 // the choice by format.
 #pragma once
 
-#include <cmath>
-
+#include "kernels/host/natural_log.h"
 #include "kernels/host/row_block_kernels.h"
 #include "kernels/host/row_operands.h"
 #include "kernels/host/row_vectors.h"
@@ -60,7 +59,7 @@ struct CrossEntropy {
                     left < block_elements ? left : block_elements,
                     [&](int64_t i, auto lanes) { return exp_at(block + i, highest, lanes); }));
             }
-            rows.losses[row] = std::log(sum) - static_cast<double>(below[0]);
+            rows.losses[row] = natural_log(sum) - static_cast<double>(below[0]);
             const float factor = static_cast<float>(static_cast<double>(scale) / sum);
             for_lanes(columns, [&](int64_t i, auto lanes) {
                 const Floats power = Format::rounds

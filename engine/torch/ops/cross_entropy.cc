@@ -1,10 +1,10 @@
 #include "engine/torch/ops/cross_entropy.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/torch/ops/rows.h"
 #include "engine/torch/parallel.h"
+#include "kernels/host/natural_log.h"
 
 namespace headrace::engine {
 
@@ -35,7 +35,7 @@ void reference_cross_entropy(const at::Tensor& logits, std::span<const int32_t> 
         for (int64_t row = 0; row < count; ++row) {
             const float sum = sums.const_data_ptr<float>()[row];
             const auto index = static_cast<size_t>(first + row);
-            losses[index] += std::log(static_cast<double>(sum));
+            losses[index] += kernels::natural_log(static_cast<double>(sum));
             factors.mutable_data_ptr<float>()[row] = scales[index] / sum;
         }
         block.mul_(factors);
