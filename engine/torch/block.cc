@@ -111,7 +111,7 @@ void Block::keep(const at::Tensor& x, const BlockKept& kept) const {
         multiply(normed.y, weights.value, kept.value, scratch);
     }
     for (at::Tensor turned : {kept.query, kept.key}) {
-        rope_rotate_(turned, rope, Turn::forward, kernels);
+        rope_rotate_(turned, rope, Turn::forward, kernels, shape.attention.starts);
     }
     attention_forward_into(kept.query, kept.key, kept.value, shape.attention, kernels,
                            {kept.attended, kept.log_sum});
@@ -179,8 +179,8 @@ void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::T
                                        {kept.attended, kept.log_sum}, shape.attention, kernels);
     }
     kept = {};
-    rope_rotate_(d.dq, rope, Turn::back, kernels);
-    rope_rotate_(d.dk, rope, Turn::back, kernels);
+    rope_rotate_(d.dq, rope, Turn::back, kernels, shape.attention.starts);
+    rope_rotate_(d.dk, rope, Turn::back, kernels, shape.attention.starts);
     const Norm normed = rms_norm(x, weights.input_norm, epsilon, kernels);
     const at::Tensor d_normed = at::empty_like(normed.y);  // (tokens, hidden)
     const auto project_back = [&](at::Tensor& dy, const at::Tensor& weight, InputGradient mode,

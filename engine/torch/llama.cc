@@ -115,7 +115,9 @@ struct LlamaCompute::State {
 
     Block make_block(std::span<const std::byte> run, const MicroBatch& batch) const {
         const auto weight_of = [&](size_t tensor) { return weight(block, run, tensor); };
-        return {.shape = block_shape(batch.row_count, batch.column_count),
+        BlockShape shape = block_shape(batch.row_count, batch.column_count);
+        shape.attention.starts = batch.sample_starts;
+        return {.shape = shape,
                 .weights = {.input_norm = weight_of(input_norm),
                             .query = weight_of(query),
                             .key = weight_of(key),
@@ -181,11 +183,27 @@ at::ScalarType scalar_type_of(Dtype dtype) {
     return at::kFloat;
 }
 
+// Packed samples follow one another, and the last token of each predicts nothing.
+void check_samples(const MicroBatch& batch) {
+    CHECK_EQ(static_cast<int64_t>(batch.sample_starts.size()), batch.token_count());
+    for (int64_t token = 0; token < batch.token_count(); ++token) {
+        const auto index = static_cast<size_t>(token);
+        const int64_t column = token % batch.column_count;
+        const int64_t start = batch.sample_starts[index];
+        const bool is_first = start == column;
+        CHECK(is_first || (column > 0 && start == batch.sample_starts[index - 1]));
+        const bool is_last =
+            column + 1 == batch.column_count || batch.sample_starts[index + 1] != start;
+        if (is_last) CHECK_EQ(batch.targets[index], -100);
+    }
+}
+
 void check_batch(const MicroBatch& batch) {
     CHECK_GT(batch.row_count, 0);
     CHECK_GT(batch.column_count, 0);
     CHECK_EQ(static_cast<int64_t>(batch.input_ids.size()), batch.token_count());
     CHECK_EQ(static_cast<int64_t>(batch.targets.size()), batch.token_count());
+    if (!batch.sample_starts.empty()) check_samples(batch);
 }
 
 // Positions that have a target, ascending.

@@ -35,11 +35,17 @@ namespace headrace::engine {
 // One micro-batch. targets[t] is the token that position t must predict, or -100: not trained
 // (labels already shifted by one; the last position of a row is -100). Rows are padded on the
 // right.
+//
+// Samples may be packed: `sample_starts` then gives the column at which the sample of each token
+// begins. A sample is computed as if it stood alone: it sees no other, its positions count from
+// its start, and its last token trains nothing. What pads a row is a sample like any other.
 struct MicroBatch {
     int64_t row_count = 0;
     int64_t column_count = 0;
     std::span<const int32_t> input_ids;  // (rows, columns)
     std::span<const int32_t> targets;    // (rows, columns)
+    // (rows, columns), or empty: every row is one sample.
+    std::span<const int32_t> sample_starts = {};
 
     int64_t token_count() const { return row_count * column_count; }
 };

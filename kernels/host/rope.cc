@@ -46,6 +46,12 @@ void turn_tokens(const RopeRow& row, const RopeOperands& operands, int64_t first
     CHECK_GT(operands.column_count, 0);
     CHECK_GE(first_token, 0);
     CHECK_LE(first_token, last_token);
+    if (operands.sample_starts != nullptr) {
+        for (int64_t token = first_token; token < last_token; ++token) {
+            CHECK_GE(operands.sample_starts[token], 0);
+            CHECK_LE(operands.sample_starts[token], token % operands.column_count);
+        }
+    }
     row.turn(operands, first_token, last_token);
 }
 

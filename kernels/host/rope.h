@@ -1,5 +1,6 @@
-// Rotary positions, in place: in every head of a token at column c the pair of elements
-// (i, i + pairs) is turned by the angle whose cosine and sine stand at [c][i].
+// Rotary positions, in place: in every head of a token at position c the pair of elements
+// (i, i + pairs) is turned by the angle whose cosine and sine stand at [c][i]. The position is the
+// token's column in its row, counted from where its sample begins.
 //
 //   low'  = fma(high, -s, round(low * cos))        s = sin forward, -sin back
 //   high' = fma(low,   s, round(high * cos))

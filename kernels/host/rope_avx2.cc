@@ -83,8 +83,10 @@ void turn_tokens_avx2(const RopeOperands& o, int64_t first_token, int64_t last_t
     const __m256 sign = _mm256_set1_ps(o.is_back ? -0.0f : 0.0f);
     const int64_t whole = o.pair_count / lanes * lanes;
     for (int64_t token = first_token; token < last_token; ++token) {
-        const float* cosine = o.cosine + token % o.column_count * o.pair_count;
-        const float* sine = o.sine + token % o.column_count * o.pair_count;
+        const int64_t start = o.sample_starts == nullptr ? 0 : o.sample_starts[token];
+        const int64_t angles = (token % o.column_count - start) * o.pair_count;
+        const float* cosine = o.cosine + angles;
+        const float* sine = o.sine + angles;
         for (int64_t head = 0; head < o.head_count; ++head) {
             char* low = x + (token * o.head_count + head) * 2 * o.pair_count * element_bytes;
             char* high = low + o.pair_count * element_bytes;

@@ -37,7 +37,8 @@ void put_element(char* x, Dtype dtype, int64_t index, float value) {
 void turn_tokens_scalar(const RopeOperands& o, int64_t first_token, int64_t last_token) {
     auto* const x = static_cast<char*>(o.x);
     for (int64_t token = first_token; token < last_token; ++token) {
-        const int64_t angles = token % o.column_count * o.pair_count;
+        const int64_t start = o.sample_starts == nullptr ? 0 : o.sample_starts[token];
+        const int64_t angles = (token % o.column_count - start) * o.pair_count;
         for (int64_t head = 0; head < o.head_count; ++head) {
             const int64_t first = (token * o.head_count + head) * 2 * o.pair_count;
             for (int64_t i = 0; i < o.pair_count; ++i) {

@@ -12,8 +12,10 @@ struct RopeOperands {
     void* x = nullptr;  // (tokens, heads * 2 * pairs)
     offload::Dtype dtype = offload::Dtype::fp32;
     int64_t head_count = 0;
-    int64_t pair_count = 0;         // half of a head
-    int64_t column_count = 0;       // token t stands at column t % column_count
+    int64_t pair_count = 0;    // half of a head
+    int64_t column_count = 0;  // token t stands at column t % column_count
+    // (tokens): the column where a token's sample begins, for samples packed into rows; null: 0.
+    const int32_t* sample_starts = nullptr;
     const float* cosine = nullptr;  // (columns, pairs)
     const float* sine = nullptr;    // the same
     bool is_back = false;

@@ -24,6 +24,7 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
     CHECK_EQ(q.size(1), shape.head_count * shape.head_dim);
     CHECK_EQ(k.size(0), q.size(0));
     CHECK_EQ(k.size(1), shape.kv_head_count * shape.head_dim);
+    CHECK(shape.starts.empty() || static_cast<int64_t>(shape.starts.size()) == q.size(0));
     CHECK(k.sizes() == v.sizes());
     CHECK(q.is_contiguous() && k.is_contiguous() && v.is_contiguous());
     CHECK(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type());
@@ -48,7 +49,7 @@ void reference_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
         heads_of(v, shape, shape.kv_head_count), 0.0, true);
     at::Tensor target = split_heads(out.attended, shape, shape.head_count);
     target.copy_(attended.transpose(1, 2));  // (rows, columns, heads, head_dim)
-    at::Tensor(out.log_sum).view(log_sum.sizes()).copy_(log_sum);
+    at::Tensor(out.log_sum).copy_(log_sum.view(out.log_sum.sizes()));
 }
 
 void reference_backward(const at::Tensor& d_attended, const at::Tensor& q, const at::Tensor& k,
@@ -56,7 +57,7 @@ void reference_backward(const at::Tensor& d_attended, const at::Tensor& q, const
                         const AttentionShape& shape, const AttentionGradients& gradients) {
     // torch wants the statistics as it makes them: (rows, columns, heads), seen transposed.
     const at::Tensor log_sum =
-        forward.log_sum.view({shape.row_count, shape.head_count, shape.column_count})
+        forward.log_sum.reshape({shape.row_count, shape.head_count, shape.column_count})
             .transpose(1, 2)
             .contiguous()
             .transpose(1, 2);
@@ -67,6 +68,28 @@ void reference_backward(const at::Tensor& d_attended, const at::Tensor& q, const
     split_heads(gradients.dq, shape, shape.head_count).copy_(dq.transpose(1, 2));
     split_heads(gradients.dk, shape, shape.kv_head_count).copy_(dk.transpose(1, 2));
     split_heads(gradients.dv, shape, shape.kv_head_count).copy_(dv.transpose(1, 2));
+}
+
+// Calls body(first token, shape of one row, log_sum of it) for each sample: a row is one where
+// nothing is packed.
+template <class Body>
+void for_samples(const AttentionShape& shape, const at::Tensor& log_sum, const Body& body) {
+    CHECK_EQ(static_cast<int64_t>(shape.starts.size()), shape.row_count * shape.column_count);
+    const at::Tensor rows = log_sum.view({shape.row_count, shape.head_count, shape.column_count});
+    for (int64_t row = 0; row < shape.row_count; ++row) {
+        const SampleStarts starts = shape.starts.subspan(
+            static_cast<size_t>(row * shape.column_count), static_cast<size_t>(shape.column_count));
+        for (int64_t first = 0, last = 0; first < shape.column_count; first = last) {
+            CHECK_EQ(starts[static_cast<size_t>(first)], first);
+            while (last < shape.column_count && starts[static_cast<size_t>(last)] == first) ++last;
+            AttentionShape sample = shape;
+            sample.row_count = 1;
+            sample.column_count = last - first;
+            sample.starts = {};
+            body(row * shape.column_count + first, sample,
+                 rows.narrow(0, row, 1).narrow(2, first, last - first));
+        }
+    }
 }
 
 // fp32 copies of operands and results, and per thread the scores and their gradient of a tile of
@@ -114,6 +137,7 @@ kernels::AttentionOperands operands_of(const at::Tensor& q, const at::Tensor& k,
     operands.v = v.const_data_ptr();
     operands.attended = out.attended.mutable_data_ptr();
     operands.log_sum = out.log_sum.mutable_data_ptr<float>();
+    operands.first_keys = shape.starts.empty() ? nullptr : shape.starts.data();
     return operands;
 }
 
@@ -174,7 +198,19 @@ void attention_forward_into(const at::Tensor& q, const at::Tensor& k, const at::
                             const AttentionShape& shape, Kernels choice, const AttentionOut& out) {
     check_operands(q, k, v, shape);
     check_out(out, q, shape);
-    if (choice == Kernels::reference) return reference_forward(q, k, v, shape, out);
+    if (choice == Kernels::reference && shape.starts.empty()) {
+        return reference_forward(q, k, v, shape, out);
+    }
+    if (choice == Kernels::reference) {
+        return for_samples(
+            shape, out.log_sum,
+            [&](int64_t token, const AttentionShape& sample, const at::Tensor& log_sum) {
+                const auto part = [&](const at::Tensor& x) {
+                    return x.narrow(0, token, sample.column_count);
+                };
+                reference_forward(part(q), part(k), part(v), sample, {part(out.attended), log_sum});
+            });
+    }
     kernels::AttentionOperands operands = operands_of(q, k, v, out, shape);
     run_pass(kernels::AttentionPass::forward, operands);
 }
@@ -200,8 +236,20 @@ void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, 
     CHECK(d_attended.scalar_type() == q.scalar_type());
     check_operands(gradients.dq, gradients.dk, gradients.dv, shape);
     CHECK(gradients.dq.scalar_type() == q.scalar_type());
-    if (choice == Kernels::reference) {
+    if (choice == Kernels::reference && shape.starts.empty()) {
         return reference_backward(d_attended, q, k, v, forward, shape, gradients);
+    }
+    if (choice == Kernels::reference) {
+        return for_samples(
+            shape, forward.log_sum,
+            [&](int64_t token, const AttentionShape& sample, const at::Tensor& log_sum) {
+                const auto part = [&](const at::Tensor& x) {
+                    return x.narrow(0, token, sample.column_count);
+                };
+                reference_backward(part(d_attended), part(q), part(k), part(v),
+                                   {part(forward.attended), log_sum}, sample,
+                                   {part(gradients.dq), part(gradients.dk), part(gradients.dv)});
+            });
     }
     kernels::AttentionOperands operands = operands_of(q, k, v, forward, shape);
     operands.d_attended = d_attended.const_data_ptr();

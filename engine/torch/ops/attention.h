@@ -1,5 +1,6 @@
 // Causal grouped-query attention over rows of equal length. Rows do not see each other; padding on
-// the right is never seen by what stands left of it. Kernels::fused is kernels/host/attention.h
+// the right is never seen by what stands left of it. Where samples are packed into a row, they do
+// not see each other either. Kernels::fused is kernels/host/attention.h
 // over torch's threads, with the same bits on any number of them; Kernels::reference is torch's
 // flash attention, in fp32 for every compute dtype.
 #pragma once
@@ -16,6 +17,7 @@ struct AttentionShape {
     int64_t head_count = 0;
     int64_t kv_head_count = 0;
     int64_t head_dim = 0;
+    SampleStarts starts = {};  // what a token sees begins there
 };
 
 // What attention gives, and what its backward needs beside its operands.

@@ -79,12 +79,26 @@ offload::Dtype dtype_of(const at::Tensor& x) {
     return offload::Dtype::fp32;
 }
 
+// The angles of every token: (tokens, 1, pairs).
+RopeTable restarted_table(const RopeTable& table, SampleStarts starts) {
+    const int64_t column_count = table.cosine.size(0);
+    const auto token_count = static_cast<int64_t>(starts.size());
+    at::Tensor positions = at::empty({token_count}, at::TensorOptions().dtype(at::kLong));
+    for (int64_t token = 0; token < token_count; ++token) {
+        const int64_t position = token % column_count - starts[static_cast<size_t>(token)];
+        CHECK_GE(position, 0);
+        positions.mutable_data_ptr<int64_t>()[token] = position;
+    }
+    return {table.cosine.index_select(0, positions), table.sine.index_select(0, positions)};
+}
+
 // Some 10 microseconds: worth another thread.
 constexpr int64_t turned_elements_per_block = 1 << 16;
 
 }  // namespace
 
-void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choice) {
+void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choice,
+                  SampleStarts starts) {
     CHECK_EQ(x.dim(), 2);
     CHECK(x.is_contiguous());
     CHECK(table.cosine.is_contiguous() && table.sine.is_contiguous());
@@ -93,6 +107,13 @@ void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choi
     CHECK_EQ(x.size(0) % column_count, 0);
     CHECK_EQ(x.size(1) % head_dim, 0);
     const int64_t head_count = x.size(1) / head_dim;
+    CHECK(starts.empty() || static_cast<int64_t>(starts.size()) == x.size(0));
+    if (choice == Kernels::reference && !starts.empty()) {
+        const RopeTable restarted = restarted_table(table, starts);
+        at::Tensor split = x.view({1, x.size(0), head_count, head_dim});
+        split.copy_(rotate(split, restarted, turn));  // (1, tokens, heads, head_dim)
+        return;
+    }
     if (choice == Kernels::reference) {
         at::Tensor split = x.view({x.size(0) / column_count, column_count, head_count, head_dim});
         split.copy_(rotate(split, table, turn));  // (rows, columns, heads, head_dim)
@@ -103,6 +124,7 @@ void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choi
                                          .head_count = head_count,
                                          .pair_count = head_dim / 2,
                                          .column_count = column_count,
+                                         .sample_starts = starts.empty() ? nullptr : starts.data(),
                                          .cosine = table.cosine.const_data_ptr<float>(),
                                          .sine = table.sine.const_data_ptr<float>(),
                                          .is_back = turn == Turn::back};

@@ -4,6 +4,7 @@
 
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
+#include <span>
 #include <vector>
 
 #include "engine/models/llama.h"
@@ -19,6 +20,9 @@ struct RopeTable {
     at::Tensor cosine;  // (columns, 1, head_dim / 2), fp32
     at::Tensor sine;    // the same
 };
+
+// (tokens): the column at which the sample of each token begins; empty: every row is one sample.
+using SampleStarts = std::span<const int32_t>;
 // Angles of positions 0 .. column_count - 1 in fp32; cosines and sines are rounded to `dtype`, as
 // transformers rounds them, and kept in fp32.
 RopeTable rope_table(const std::vector<float>& frequencies, int64_t column_count,
@@ -31,8 +35,9 @@ enum class Turn : uint8_t { forward, back };
 at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn);
 
 // Turns x: (tokens, heads * head_dim), contiguous, any float dtype, in place: in fp32, rounded
-// once. Token t stands at position t % columns, the table's. No graph is made.
-void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn,
-                  Kernels choice = Kernels::fused);
+// once. Token t stands at column t % columns, the table's, and at the position counted from the
+// start of its sample. No graph is made.
+void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choice = Kernels::fused,
+                  SampleStarts starts = {});
 
 }  // namespace headrace::engine

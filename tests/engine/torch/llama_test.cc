@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <thread>
 
 #include "offload/units.h"
@@ -346,6 +347,108 @@ TEST_P(Llama, acc_4_RowsSplitIntoMicroBatchesHaveTheSameGradient) {
                       2e-6)
                 << model.layout.specs[layer].tensors[t].name;
         }
+    }
+}
+
+// Samples of awkward lengths in one row, and each of them as a micro-batch of its own.
+struct PackedSamples {
+    explicit PackedSamples(const LlamaConfig& config) {
+        std::minstd_rand random(5);
+        for (const int32_t length : {13, 1, 9, 20}) {
+            const auto first = static_cast<int32_t>(ids.size());
+            for (int32_t i = 0; i < length; ++i) {
+                ids.push_back(static_cast<int32_t>(random() % config.vocabulary_size));
+                starts.push_back(first);
+            }
+            lengths.push_back(length);
+        }
+        for (size_t token = 0; token < ids.size(); ++token) {
+            const bool is_last = token + 1 == ids.size() || starts[token + 1] != starts[token];
+            targets.push_back(is_last ? -100 : ids[token + 1]);
+        }
+    }
+
+    MicroBatch packed() const {
+        return {.row_count = 1,
+                .column_count = static_cast<int64_t>(ids.size()),
+                .input_ids = ids,
+                .targets = targets,
+                .sample_starts = starts};
+    }
+
+    std::vector<MicroBatch> apart() const {
+        std::vector<MicroBatch> batches;
+        size_t first = 0;
+        for (const size_t length : lengths) {
+            batches.push_back({.row_count = 1,
+                               .column_count = static_cast<int64_t>(length),
+                               .input_ids = std::span(ids).subspan(first, length),
+                               .targets = std::span(targets).subspan(first, length)});
+            first += length;
+        }
+        return batches;
+    }
+
+    std::vector<int32_t> ids;
+    std::vector<int32_t> targets;
+    std::vector<int32_t> starts;
+    std::vector<size_t> lengths;
+};
+
+TEST_P(Llama, PackedSamplesTrainAsIfEachStoodAlone) {
+    const Golden golden(GetParam());
+    const PackedSamples samples(golden.config());
+    for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
+        const LlamaCompute compute(golden.config(), Dtype::fp32, kernels);
+        const FlatModel model = make_flat_model(golden.config(), Dtype::fp32, golden_weight);
+        const FlatGradients packed = accumulate_gradients(compute, model, {samples.packed()});
+        const FlatGradients apart = accumulate_gradients(compute, model, samples.apart());
+        EXPECT_EQ(packed.trained_token_count, apart.trained_token_count);
+        EXPECT_NEAR(packed.loss_sum, apart.loss_sum, 1e-5 * apart.loss_sum);
+        for (size_t layer = 0; layer < model.layer_count(); ++layer) {
+            for (size_t t = 0; t < model.layout.specs[layer].tensors.size(); ++t) {
+                EXPECT_LE(relative_distance(gradient_of(model, packed, layer, t),
+                                            gradient_of(model, apart, layer, t)),
+                          2e-6)
+                    << model.layout.specs[layer].tensors[t].name;
+            }
+        }
+    }
+}
+
+// What stands in another sample of the row changes no bit, before it or behind it.
+TEST_P(Llama, APackedSampleDoesNotSeeItsNeighbours) {
+    const Golden golden(GetParam());
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        const LlamaCompute compute(golden.config(), dtype);
+        const FlatModel model = make_flat_model(golden.config(), dtype, golden_weight);
+        PackedSamples samples(golden.config());
+        const std::vector<std::byte> before = forward_hidden(compute, model, samples.packed());
+        for (size_t token = 0; token < samples.ids.size(); ++token) {
+            if (samples.starts[token] == 14) continue;
+            samples.ids[token] =
+                static_cast<int32_t>((samples.ids[token] + 1) % golden.config().vocabulary_size);
+        }
+        const std::vector<std::byte> after = forward_hidden(compute, model, samples.packed());
+        const size_t token_bytes = before.size() / samples.ids.size();
+        for (size_t token = 0; token < samples.ids.size(); ++token) {
+            const bool is_same = std::memcmp(before.data() + token * token_bytes,
+                                             after.data() + token * token_bytes, token_bytes) == 0;
+            EXPECT_EQ(is_same, samples.starts[token] == 14) << token;
+        }
+    }
+}
+
+TEST_P(Llama, OneSampleARowIsWhatPackingSaysNothingOf) {
+    const Golden golden(GetParam());
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        const LlamaCompute compute(golden.config(), dtype);
+        const FlatModel model = make_flat_model(golden.config(), dtype, golden_weight);
+        MicroBatch batch = golden.batch(0);
+        const FlatGradients plain = accumulate_gradients(compute, model, {batch});
+        const std::vector<int32_t> starts(static_cast<size_t>(batch.token_count()), 0);
+        batch.sample_starts = starts;
+        EXPECT_TRUE(same_bits(plain, accumulate_gradients(compute, model, {batch})));
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -79,6 +80,33 @@ TEST(RopeRows, HaveTheBitsOfTheScalarRow) {
                     EXPECT_FALSE(found.x == make_case(pair_count, dtype, is_back).x);
                 }
             }
+        }
+    }
+}
+
+// Positions count from where a token's sample begins, in every row.
+TEST(RopeRows, PackedSamplesBeginAtPositionZero) {
+    constexpr int64_t pairs = 13;
+    const std::vector<int32_t> starts = {0, 0, 2, 3, 3, 0, 1, 1, 1, 4};  // two rows of five columns
+    for (const RopeRow& row : rope_rows()) {
+        if (!row.is_supported()) continue;
+        SCOPED_TRACE(row.name);
+        Case packed = make_case(pairs, Dtype::bf16, false);
+        const uint64_t token_bytes = packed.x.size() / starts.size();
+        packed.operands.sample_starts = starts.data();
+        Case moved = packed;  // each token stands at its position of a first row of one sample
+        turn(row, &packed);
+        for (size_t token = 0; token < starts.size(); ++token) {
+            const size_t position = token % 5 - static_cast<size_t>(starts[token]);
+            Case alone = make_case(pairs, Dtype::bf16, false);
+            const auto piece = [&](std::vector<char>& x, size_t index) {
+                return x.begin() + static_cast<ptrdiff_t>(index * token_bytes);
+            };
+            std::copy_n(piece(moved.x, token), token_bytes, piece(alone.x, position));
+            turn(row, &alone);
+            EXPECT_TRUE(std::equal(piece(alone.x, position), piece(alone.x, position + 1),
+                                   piece(packed.x, token)))
+                << token;
         }
     }
 }
