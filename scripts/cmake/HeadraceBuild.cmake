@@ -37,6 +37,7 @@ function(headrace_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE headrace_flags ${arg_USES} GTest::gmock GTest::gtest_main)
+  # Torch's threads do not spin, as in the program: tests that run side by side would slow each other.
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT 300 LABELS "${arg_LABELS}")
+    PROPERTIES TIMEOUT 300 LABELS "${arg_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive)
 endfunction()

@@ -13,6 +13,26 @@
 
 namespace headrace::engine::tests {
 
+// A safetensors file of this folder, trusted.
+struct GoldenFile {
+    struct Piece {
+        std::vector<int64_t> shape;
+        std::string bytes;
+    };
+    std::map<std::string, std::string> metadata;
+    std::map<std::string, Piece> tensors;
+
+    // int32, fp32 or fp64.
+    template <typename T>
+    std::vector<T> values(const std::string& tensor) const;
+};
+GoldenFile read_golden_file(const std::string& name);
+
+// The hash of a name that golden_weight() and the sketches of make_smollm2_gradients.py begin with,
+// and what they make of it for one element.
+uint64_t golden_hash(const std::string& tensor_name);
+uint64_t golden_mix(uint64_t hash, uint64_t element);
+
 class Golden {
   public:
     // One of "tied", "untied_llama3", "wide_heads".
@@ -21,20 +41,18 @@ class Golden {
     const LlamaConfig& config() const { return config_; }
     // Any tensor of the file, int32 or fp32 or fp64, by name.
     template <typename T>
-    std::vector<T> values(const std::string& name) const;
-    bool holds(const std::string& name) const { return tensors_.contains(name); }
+    std::vector<T> values(const std::string& name) const {
+        return file_.values<T>(name);
+    }
+    bool holds(const std::string& name) const { return file_.tensors.contains(name); }
 
     // Micro-batch 0 or 1; lives as long as this object.
     MicroBatch batch(int index) const;
     static constexpr int batch_count = 2;
 
   private:
-    struct Piece {
-        std::vector<int64_t> shape;
-        std::string bytes;
-    };
     LlamaConfig config_;
-    std::map<std::string, Piece> tensors_;
+    GoldenFile file_;
     std::vector<std::vector<int32_t>> inputs_;
     std::vector<std::vector<int32_t>> targets_;
 };
