@@ -82,6 +82,10 @@ struct RoundingBits {
     uint32_t second = 0;
 };
 
+// What an update leaves behind: all of it, or the new weight alone, with m, v and lo or the master
+// as they were, so that the same update can be computed again. The weight's bits are the same.
+enum class Writes : uint8_t { weight_and_state, weight };
+
 // The elements of one call. Set are exactly one of each: {hi and lo, weight, weight and
 // weight_fp16}, {m and v, m_bf16 and v_bf16, m_int8 and root_uint8 and steps} and
 // {gradient_bf16, gradient_fp16, gradient_fp32}. Pointers need the alignment of their element only.
@@ -103,6 +107,7 @@ struct Operands {
     uint16_t* steps = nullptr;      // bf16: of m, of root; per block of 32, the first begins one
     uint64_t first_element = 0;     // in the layer's flat run: numbers the random bits
     RoundingBits rounding{};
+    Writes writes = Writes::weight_and_state;
 };
 
 // The rows. Each needs its instruction set; the scalar one is the oracle of the others.

@@ -54,6 +54,10 @@ Floats square_root(Floats a) {
 Floats smaller(Floats a, Floats b) {
     return {_mm256_min_ps(a.all, b.all)};
 }
+// b where a is a NaN.
+Floats larger(Floats a, Floats b) {
+    return {_mm256_max_ps(a.all, b.all)};
+}
 Floats one_nan(Floats a) {
     const __m256 is_nan = _mm256_cmp_ps(a.all, a.all, _CMP_UNORD_Q);
     return {_mm256_blendv_ps(a.all, as_floats(ints(0x7FC00000u)).all, is_nan)};
@@ -68,6 +72,9 @@ bool any(Ints a) {
 
 Ints operator+(Ints a, Ints b) {
     return {_mm256_add_epi32(a.all, b.all)};
+}
+Ints operator-(Ints a, Ints b) {
+    return {_mm256_sub_epi32(a.all, b.all)};
 }
 Ints operator&(Ints a, Ints b) {
     return {_mm256_and_si256(a.all, b.all)};
@@ -106,13 +113,18 @@ Floats to_floats(Ints a) {
 Ints nearest(Floats a) {
     return {_mm256_cvtps_epi32(a.all)};
 }
-uint32_t largest_of(Ints a) {
-    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(a.all), _mm256_extracti128_si256(a.all, 1));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0b01001110));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0b10110001));
-    return static_cast<uint32_t>(_mm_cvtsi128_si32(most));
+// The largest lane of m, then that of root.
+void store_largest(uint32_t* target, Ints m, Ints root) {
+    const __m256i both = _mm256_max_epi32(_mm256_unpacklo_epi32(m.all, root.all),
+                                          _mm256_unpackhi_epi32(m.all, root.all));
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    most = _mm_max_epi32(most, _mm_unpackhi_epi64(most, most));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(target), most);
 }
 
+Ints load_32(const uint32_t* source) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source))};
+}
 Floats load_fp32(const float* source) {
     return {_mm256_loadu_ps(source)};
 }
@@ -149,6 +161,31 @@ Ints lower_halves_of(Ints even, Ints odd) {
 }
 Ints upper_halves_of(Ints even, Ints odd) {
     return {_mm256_blend_epi16(right<16>(even).all, odd.all, 0xAA)};
+}
+// The halves of pairs, with their signs.
+Ints lower_signed(Ints pairs) {
+    return {_mm256_madd_epi16(pairs.all, ints(1).all)};
+}
+Ints upper_signed(Ints pairs) {
+    return {_mm256_madd_epi16(pairs.all, ints(0x10000u).all)};
+}
+// 16 elements of 8 bits as pairs.
+Ints load_pairs_s8(const int8_t* source) {
+    return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)))};
+}
+Ints load_pairs_u8(const uint8_t* source) {
+    return {_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)))};
+}
+void store_32_bytes(void* target, __m256i packed) {  // a0 b0 a1 b1, by 64 bits
+    _mm256_storeu_si256(static_cast<__m256i*>(target),
+                        _mm256_permute4x64_epi64(packed, 0b11011000));
+}
+// Saturated to 8 bits.
+void store_pairs_s8(int8_t* target, const Ints (&pairs)[2]) {
+    store_32_bytes(target, _mm256_packs_epi16(pairs[0].all, pairs[1].all));
+}
+void store_pairs_u8(uint8_t* target, const Ints (&pairs)[2]) {
+    store_32_bytes(target, _mm256_packus_epi16(pairs[0].all, pairs[1].all));
 }
 Floats load_fp16(const uint16_t* source) {
     return {_mm256_cvtph_ps(load_eight_16(source))};

@@ -58,6 +58,10 @@ Floats square_root(Floats a) {
 Floats smaller(Floats a, Floats b) {
     return {_mm512_min_ps(a.all, b.all)};
 }
+// b where a is a NaN.
+Floats larger(Floats a, Floats b) {
+    return {_mm512_max_ps(a.all, b.all)};
+}
 Floats one_nan(Floats a) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q);
     return as_floats({_mm512_mask_mov_epi32(as_ints(a).all, is_nan, ints(0x7FC00000u).all)});
@@ -72,6 +76,9 @@ bool any(Ints a) {
 
 Ints operator+(Ints a, Ints b) {
     return {_mm512_add_epi32(a.all, b.all)};
+}
+Ints operator-(Ints a, Ints b) {
+    return {_mm512_sub_epi32(a.all, b.all)};
 }
 Ints operator&(Ints a, Ints b) {
     return {_mm512_and_si512(a.all, b.all)};
@@ -110,10 +117,15 @@ Floats to_floats(Ints a) {
 Ints nearest(Floats a) {
     return {_mm512_cvtps_epi32(a.all)};
 }
-uint32_t largest_of(Ints a) {
-    return static_cast<uint32_t>(_mm512_reduce_max_epi32(a.all));
+// The largest lane of m, then that of root.
+void store_largest(uint32_t* target, Ints m, Ints root) {
+    target[0] = static_cast<uint32_t>(_mm512_reduce_max_epi32(m.all));
+    target[1] = static_cast<uint32_t>(_mm512_reduce_max_epi32(root.all));
 }
 
+Ints load_32(const uint32_t* source) {
+    return {_mm512_loadu_si512(source)};
+}
 Floats load_fp32(const float* source) {
     return {_mm512_loadu_ps(source)};
 }
@@ -148,6 +160,37 @@ Ints lower_halves_of(Ints even, Ints odd) {
 }
 Ints upper_halves_of(Ints even, Ints odd) {
     return right<16>(even) | (odd & ints(0xFFFF0000u));
+}
+// The halves of pairs, with their signs.
+Ints lower_signed(Ints pairs) {
+    return right_signed<16>(left<16>(pairs));
+}
+Ints upper_signed(Ints pairs) {
+    return right_signed<16>(pairs);
+}
+// 32 elements of 8 bits as pairs. Every lane has two of them after the load.
+Ints load_pairs_s8(const int8_t* source) {
+    const Ints twos = load_16(reinterpret_cast<const uint16_t*>(source));
+    return lower_halves_of(right_signed<24>(left<24>(twos)), right_signed<24>(left<16>(twos)));
+}
+Ints load_pairs_u8(const uint8_t* source) {
+    const Ints twos = load_16(reinterpret_cast<const uint16_t*>(source));
+    return (twos & ints(0xFFu)) | left<16>(right<8>(twos));
+}
+// Saturated to 8 bits.
+void store_twos(void* target, Ints even, Ints odd) {
+    const Ints twos = (even & ints(0xFFu)) | left<8>(odd & ints(0xFFu));
+    _mm256_storeu_si256(static_cast<__m256i*>(target), _mm512_cvtepi32_epi16(twos.all));
+}
+void store_pairs_s8(int8_t* target, const Ints (&pairs)[1]) {
+    const Ints least = ints(static_cast<uint32_t>(-128)), most = ints(127);
+    store_twos(target, larger(smaller(lower_signed(pairs[0]), most), least),
+               larger(smaller(upper_signed(pairs[0]), most), least));
+}
+void store_pairs_u8(uint8_t* target, const Ints (&pairs)[1]) {
+    const Ints least = ints(0), most = ints(255);
+    store_twos(target, larger(smaller(lower_signed(pairs[0]), most), least),
+               larger(smaller(upper_signed(pairs[0]), most), least));
 }
 Floats load_fp16(const uint16_t* source) {
     return {_mm512_cvtph_ps(load_sixteen_16(source))};

@@ -1,10 +1,10 @@
-// A call of a vector row: its whole blocks (cpu_adam/adamw_blocks.h, adamw_bf16.h), its tail, and
+// A call of a vector row: its chunks (cpu_adam/adamw_blocks.h, adamw_pairs.h), its tail, and
 // which way of keeping its operands have; included as the blocks are. A tail of fewer than 32
 // elements goes through the same code in a zeroed buffer: an element of zeros stays zero, and
 // memory beyond the operands is neither read nor written.
 #pragma once
 
-#include "cpu_adam/adamw_bf16.h"
+#include "cpu_adam/adamw_pairs.h"
 
 namespace headrace::cpu_adam {
 
@@ -100,40 +100,96 @@ void prefetch_operands(const Operands& o, uint64_t first) {
     if constexpr (gradient == Kept::fp32) prefetch_block(o.gradient_fp32, first);
 }
 
-// The whole blocks of a call. Flat, because a call per primitive would cost ten times the work;
-// over a copy of the operands, because a store could change the original.
 template <Kept weight, Kept moments, Kept gradient>
-[[gnu::flatten]] void update_blocks(const StepFactors& factors, const Operands& operands) {
-    constexpr bool all_bf16 =
-        weight == Kept::bf16 && moments == Kept::bf16 && gradient == Kept::bf16;
-    const Operands o = operands;
-    const Constants c = constants_of(factors, o);
-    const uint64_t whole = o.element_count / block_elements * block_elements;
-    for (uint64_t first = 0; first < whole; first += block_elements) {
-        prefetch_operands<weight, moments, gradient>(o, first);
-        if constexpr (all_bf16) {
-            update_block_bf16(c, o, first);
+constexpr bool in_pairs = weight == Kept::bf16&& gradient == Kept::bf16&& moments != Kept::fp32;
+
+// The second half of a chunk. Changes nothing in it, and so may be done again.
+template <Kept weight, Kept moments, Kept gradient, Writes writes, Nans nans>
+Ints end_chunk(const Constants& c, const Operands& o, uint64_t first, uint64_t block_count,
+               const Chunk& chunk) {
+    Ints found = ints(0);
+    for (uint64_t b = 0; b < block_count; ++b) {
+        const uint64_t at = first + b * block_elements;
+        if constexpr (in_pairs<weight, moments, gradient>) {
+            found = found | end_block_in_pairs<moments, writes, nans>(c, o, at, b, chunk);
         } else {
-            update_block<weight, moments, gradient>(c, o, first);
+            found = found | end_block<weight, moments, writes, nans>(c, o, at, b, chunk);
         }
+    }
+    return found;
+}
+
+template <Kept weight, Kept moments, Kept gradient, Writes writes>
+[[gnu::flatten, gnu::noinline]] void end_chunk_of_nans(const Constants& c, const Operands& o,
+                                                       uint64_t first, uint64_t block_count,
+                                                       const Chunk& chunk) {
+    end_chunk<weight, moments, gradient, writes, Nans::one>(c, o, first, block_count, chunk);
+}
+
+// The chunk of block_count blocks from element `first` on.
+template <Kept weight, Kept moments, Kept gradient, Writes writes>
+void update_chunk(const Constants& c, const Operands& o, uint64_t first, uint64_t block_count,
+                  Chunk* chunk) {
+    if constexpr (moments == Kept::int8) load_steps(o, first, block_count, chunk);
+    for (uint64_t b = 0; b < block_count; ++b) {
+        const uint64_t at = first + b * block_elements;
+        prefetch_operands<weight, moments, gradient>(o, at);
+        if constexpr (in_pairs<weight, moments, gradient>) {
+            begin_block_in_pairs<moments>(c, o, at, b, chunk);
+        } else {
+            begin_block<weight, moments, gradient>(c, o, at, b, chunk);
+        }
+        if constexpr (moments == Kept::int8) keep_largest(chunk->blocks[b], b, chunk);
+    }
+    if constexpr (moments == Kept::int8 && writes == Writes::weight_and_state) {
+        store_steps(o, first, block_count, chunk);
+    }
+    const Ints nans =
+        end_chunk<weight, moments, gradient, writes, Nans::any>(c, o, first, block_count, *chunk);
+    if (any(nans)) {
+        end_chunk_of_nans<weight, moments, gradient, writes>(c, o, first, block_count, *chunk);
     }
 }
 
-template <Kept weight, Kept moments, Kept gradient>
+// The whole blocks of a call. Flat, because a call per primitive would cost ten times the work;
+// over a copy of the operands, because a store could change the original.
+template <Kept weight, Kept moments, Kept gradient, Writes writes>
+[[gnu::flatten]] void update_blocks(const StepFactors& factors, const Operands& operands) {
+    const Operands o = operands;
+    const Constants c = constants_of(factors, o);
+    Chunk chunk;
+    constexpr uint64_t most = moments == Kept::int8 ? chunk_blocks_max : chunk_blocks;
+    const uint64_t block_count = o.element_count / block_elements;
+    for (uint64_t done = 0; done < block_count; done += most) {
+        const uint64_t left = block_count - done;
+        update_chunk<weight, moments, gradient, writes>(c, o, done * block_elements,
+                                                        left < most ? left : most, &chunk);
+    }
+}
+
+template <Kept weight, Kept moments, Kept gradient, Writes writes>
 void update_all(const StepFactors& factors, const Operands& o) {
-    update_blocks<weight, moments, gradient>(factors, o);
+    update_blocks<weight, moments, gradient, writes>(factors, o);
     const uint64_t whole = o.element_count / block_elements * block_elements;
     if (whole == o.element_count) return;
     const Tail tail(o, whole);
-    update_blocks<weight, moments, gradient>(factors, tail.operands());
+    update_blocks<weight, moments, gradient, writes>(factors, tail.operands());
     tail.give_back(o);
+}
+
+template <Kept weight, Kept moments, Kept gradient>
+void update_written(const StepFactors& factors, const Operands& o) {
+    if (o.writes == Writes::weight) {
+        return update_all<weight, moments, gradient, Writes::weight>(factors, o);
+    }
+    update_all<weight, moments, gradient, Writes::weight_and_state>(factors, o);
 }
 
 template <Kept weight, Kept moments>
 void update_from_gradient(const StepFactors& factors, const Operands& o) {
-    if (o.gradient_bf16 != nullptr) return update_all<weight, moments, Kept::bf16>(factors, o);
-    if (o.gradient_fp16 != nullptr) return update_all<weight, moments, Kept::fp16>(factors, o);
-    update_all<weight, moments, Kept::fp32>(factors, o);
+    if (o.gradient_bf16 != nullptr) return update_written<weight, moments, Kept::bf16>(factors, o);
+    if (o.gradient_fp16 != nullptr) return update_written<weight, moments, Kept::fp16>(factors, o);
+    update_written<weight, moments, Kept::fp32>(factors, o);
 }
 
 template <Kept weight>

@@ -43,9 +43,16 @@ float weight_at(const Operands& o, uint64_t i) {
 }
 
 void store_weight(const Operands& o, uint64_t i, float w) {
-    if (o.weight == nullptr) return split(w, o.hi + i, o.lo + i);
-    o.weight[i] = w;
+    const bool has_master = o.weight == nullptr || o.weight_fp16 != nullptr;
     if (o.weight_fp16 != nullptr) o.weight_fp16[i] = offload::float_to_fp16(w);
+    uint16_t lo = 0;
+    if (o.weight == nullptr) split(w, o.hi + i, &lo);
+    if (has_master && o.writes == Writes::weight) return;
+    if (o.weight == nullptr) {
+        o.lo[i] = lo;
+    } else {
+        o.weight[i] = w;
+    }
 }
 
 struct Moments {
@@ -122,7 +129,7 @@ void update_scalar(const StepFactors& factors, const Operands& o) {
                          update_one(factors, weight_at(o, i), gradient_at(o, i), &moments.m[k],
                                     &moments.v[k]));
         }
-        store_moments(o, first, count, moments);
+        if (o.writes == Writes::weight_and_state) store_moments(o, first, count, moments);
     }
 }
 

@@ -37,27 +37,22 @@ Constants constants_of(const StepFactors& factors, const Operands& o) {
             .random_second = ints(o.rounding.second)};
 }
 
-// Of one vector of elements; root is sqrt(v).
-struct OldMoments {
+// Of one vector of elements.
+struct Moments {
     Floats m, v;
 };
-struct Moments {
-    Floats m, v, root;
-};
 
-// The rule, first half: from the old m and v to all three new ones. A NaN is still any NaN.
-Moments new_moments(const Constants& c, Floats w, Floats gradient, const OldMoments& old) {
+// The rule, first half: from the old m and v to the new ones. A NaN is still any NaN.
+Moments new_moments(const Constants& c, Floats w, Floats gradient, const Moments& old) {
     const Floats g = fma(c.l2, w, gradient * c.gradient_scale);
-    const Floats m = fma(c.m_rate, g - old.m, old.m);
     const Floats q = smaller(g * g, c.largest);
-    const Floats v = fma(c.v_rate, q - old.v, old.v);
-    return {.m = m, .v = v, .root = square_root(v)};
+    return {.m = fma(c.m_rate, g - old.m, old.m), .v = fma(c.v_rate, q - old.v, old.v)};
 }
 
-// The second half: the new weight.
-Floats new_weight(const Constants& c, Floats w, const Moments& moments) {
-    const Floats d = fma(moments.root, c.root_scale, c.epsilon);
-    const Floats u = c.step_size * (moments.m / d);
+// The second half: the new weight; root is sqrt(v).
+Floats new_weight(const Constants& c, Floats w, Floats m, Floats root) {
+    const Floats d = fma(root, c.root_scale, c.epsilon);
+    const Floats u = c.step_size * (m / d);
     return w - fma(c.decay, w, u);
 }
 
@@ -74,20 +69,6 @@ Ints random_bits_at(const Constants& c, uint64_t i) {
 
 Ints low_16(Ints values) {
     return values & ints(0xFFFFu);
-}
-
-template <Kept gradient>
-Floats load_gradient(const Operands& o, uint64_t i) {
-    if constexpr (gradient == Kept::fp32) return load_fp32(o.gradient_fp32 + i);
-    if constexpr (gradient == Kept::bf16) return as_floats(left<16>(load_16(o.gradient_bf16 + i)));
-    if constexpr (gradient == Kept::fp16) return load_fp16(o.gradient_fp16 + i);
-}
-
-// hi and lo join as hi * 2^16 + lo, lo signed: the same as taking 1 from a hi that was rounded up.
-template <Kept weight>
-Floats load_weight(const Operands& o, uint64_t i) {
-    if constexpr (weight != Kept::bf16) return load_fp32(o.weight + i);
-    return as_floats(left<16>(load_16(o.hi + i)) + load_16_signed(o.lo + i));
 }
 
 }  // namespace

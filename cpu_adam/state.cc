@@ -2,8 +2,6 @@
 
 #include <xmmintrin.h>
 
-#include <algorithm>
-
 #include "offload/check.h"
 #include "offload/page_sum.h"
 #include "offload/units.h"
@@ -82,63 +80,6 @@ void set_gradients(const PartUpdate& part, uint64_t first, Operands* operands) {
             return;
     }
     CHECK(false);
-}
-
-// Elements that are updated on a copy of their state, small enough for the nearest cache.
-constexpr uint64_t copied_elements = 1024;
-static_assert(copied_elements % offload::state_block_elements == 0);
-
-// The operands of a few elements, with the state in a buffer of its own, which is then forgotten.
-class StateCopy {
-  public:
-    Operands of(const Operands& all, uint64_t first, uint64_t count) {
-        CHECK_LE(count, copied_elements);
-        Operands some = all;
-        some.element_count = count;
-        some.first_element += first;
-        some.lo = copied(lo_, all.lo, first, count);
-        some.m = copied(m_, all.m, first, count);
-        some.v = copied(v_, all.v, first, count);
-        some.m_bf16 = copied(m_bf16_, all.m_bf16, first, count);
-        some.v_bf16 = copied(v_bf16_, all.v_bf16, first, count);
-        some.m_int8 = copied(m_int8_, all.m_int8, first, count);
-        some.root_uint8 = copied(root_uint8_, all.root_uint8, first, count);
-        const uint64_t blocks = offload::div_ceil(count, offload::state_block_elements);
-        some.steps =
-            copied(steps_, all.steps, 2 * first / offload::state_block_elements, 2 * blocks);
-        const bool is_master = all.weight_fp16 != nullptr;
-        if (is_master) some.weight = copied(master_, all.weight, first, count);
-        if (!is_master && all.weight != nullptr) some.weight = all.weight + first;
-        if (is_master) some.weight_fp16 += first;
-        if (all.hi != nullptr) some.hi += first;
-        if (all.gradient_bf16 != nullptr) some.gradient_bf16 += first;
-        if (all.gradient_fp16 != nullptr) some.gradient_fp16 += first;
-        if (all.gradient_fp32 != nullptr) some.gradient_fp32 += first;
-        return some;
-    }
-
-  private:
-    template <typename T, size_t size>
-    static T* copied(std::array<T, size>& buffer, const T* source, uint64_t first, uint64_t count) {
-        if (source == nullptr) return nullptr;
-        CHECK_LE(count, size);
-        std::copy_n(source + first, count, buffer.data());
-        return buffer.data();
-    }
-
-    std::array<float, copied_elements> m_, v_, master_;
-    std::array<uint16_t, copied_elements> lo_, m_bf16_, v_bf16_;
-    std::array<int8_t, copied_elements> m_int8_;
-    std::array<uint8_t, copied_elements> root_uint8_;
-    std::array<uint16_t, 2 * copied_elements / offload::state_block_elements> steps_;
-};
-
-void update_weight(const Row& row, const StepFactors& factors, const Operands& operands) {
-    StateCopy copy;
-    for (uint64_t first = 0; first < operands.element_count; first += copied_elements) {
-        const uint64_t count = std::min(copied_elements, operands.element_count - first);
-        row.update(factors, copy.of(operands, first, count));
-    }
 }
 
 }  // namespace
@@ -239,11 +180,11 @@ void update_range(const Row& row, const StepFactors& factors, const PartUpdate& 
     const uint64_t first = range.first_element;
     Operands operands{.element_count = range.element_count,
                       .first_element = part.first_element + first,
-                      .rounding = rounding_bits(part.rounding, factors.adam_step)};
+                      .rounding = rounding_bits(part.rounding, factors.adam_step),
+                      .writes = part.writes};
     set_weights(part, state, first, &operands);
     set_moments(part, state, first, &operands);
     set_gradients(part, first, &operands);
-    if (part.writes == Writes::weight) return update_weight(row, factors, operands);
     row.update(factors, operands);
 }
 

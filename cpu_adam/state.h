@@ -61,10 +61,6 @@ struct StateExtent {
 };
 std::array<ByteRange, 4> sections_of(const StateExtent& part, ElementRange range);
 
-// What an update leaves behind: all of it, or the new weight alone, with the state as it was, so
-// that the same update can be computed again. The weight's bits are the same.
-enum class Writes : uint8_t { weight_and_state, weight };
-
 // One part at its update. `weight` and `gradient` hold element_count elements of their dtypes;
 // longer spans are cut.
 struct PartUpdate {

@@ -233,6 +233,30 @@ TEST(Rows, bits_are_equal_after_twenty_steps) {
     }
 }
 
+TEST(Rows, the_weight_alone_has_the_bits_of_the_whole_update_and_nothing_else_changes) {
+    const StepFactors factors = factors_of(step_of(4));
+    for (const Row& row : rows_to_test()) {
+        for (const uint64_t count : {31, 512, 1024 + 5}) {
+            for (const Format& format : all_formats()) {
+                Arrays expected(count, 1, 7);
+                for (uint64_t t = 1; t < 4; ++t) {
+                    update_scalar(factors_of(step_of(t)), expected.operands(format));
+                }
+                Arrays actual = expected, whole = expected;
+                Operands alone = actual.operands(format);
+                alone.writes = Writes::weight;
+                row.update(factors, alone);
+                update_scalar(factors, whole.operands(format));
+                if (format.weight == Dtype::bf16) expected.hi = whole.hi;
+                if (format.weight == Dtype::fp16) expected.weight_fp16 = whole.weight_fp16;
+                if (format.weight == Dtype::fp32) expected.weight = whole.weight;
+                EXPECT_TRUE(actual == expected) << row.name << " " << name_of(format);
+                EXPECT_FALSE(whole == expected);
+            }
+        }
+    }
+}
+
 // Every bf16 and every fp16 there is as a gradient; random bits as gradients, weights and states,
 // which holds NaN, infinite values and denormals of every kind.
 TEST(Rows, every_bit_pattern_has_scalar_bits) {
