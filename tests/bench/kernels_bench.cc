@@ -10,7 +10,8 @@
 //
 // Rows are SmolLM2's: hidden 576, intermediate 1536, vocabulary 49152; bf16 weights and
 // activations. block/*: forward, and backward from kept and with recompute; GFLOP_per_s of the
-// products alone.
+// products alone. widening/*: what it costs to widen bf16 weights for each micro-batch anew, as a
+// share of a block's products: narrow_cpu_us with it, widened_before_cpu_us without.
 //
 // Run: kernels_bench [--benchmark_filter=swiglu]; HEADRACE has no part in it but its kernels.
 #include "engine/torch/torch.h"
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <numeric>
 #include <vector>
@@ -43,6 +45,13 @@ double seconds_of(const std::function<void()>& call) {
     const auto begin = std::chrono::steady_clock::now();
     call();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Of all threads: other programs on the machine count little.
+double cpu_seconds_of(const std::function<void()>& call) {
+    const std::clock_t begin = std::clock();
+    call();
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
 double median_of(std::vector<double> values) {
@@ -205,6 +214,54 @@ void block(benchmark::State& state, Way way) {
                                     static_cast<double>(tokens) / state.counters["fused_us"];
 }
 
+// The products of all weights of a block with bf16 weights, which are widened for every micro-batch
+// anew where the CPU has no bf16 products, beside the same products with weights widened before.
+enum class Pass : uint8_t { forward, backward };
+void widening(benchmark::State& state, Pass pass) {
+    const at::NoGradGuard no_graph;
+    const int64_t tokens = state.range(0);
+    const std::vector<std::pair<int64_t, int64_t>> shapes = {
+        {hidden, hidden},       {192, hidden},          {192, hidden},         {hidden, hidden},
+        {intermediate, hidden}, {intermediate, hidden}, {hidden, intermediate}};
+    struct Product {
+        at::Tensor narrow, wide, x, y, dx;
+    };
+    std::vector<Product> products;
+    int64_t scratch_elements = 0;
+    for (const auto& [outputs, inputs] : shapes) {
+        const at::Tensor narrow = random(outputs, inputs, storage);
+        const at::Tensor x = random(tokens, inputs, work_type(storage));
+        products.push_back({narrow, narrow.to(work_type(storage)), x,
+                            random(tokens, outputs, work_type(storage)), at::empty_like(x)});
+        scratch_elements =
+            std::max(scratch_elements, matmul_scratch_elements(tokens, outputs, inputs, storage));
+    }
+    const at::Tensor scratch =
+        at::empty({scratch_elements}, at::TensorOptions().dtype(work_type(storage)));
+    std::vector<float> accumulator(static_cast<size_t>(intermediate * hidden));
+    const auto run = [&](bool widened) {
+        for (const Product& p : products) {
+            const at::Tensor& weight = widened ? p.wide : p.narrow;
+            if (pass == Pass::forward) {
+                multiply(p.x, weight, p.y, scratch);
+                continue;
+            }
+            const std::span sums(accumulator.data(), static_cast<size_t>(weight.numel()));
+            multiply_backward({.dy = p.y, .x = p.x, .weight = weight, .dx = p.dx},
+                              {sums, Accumulate::add, offload::Dtype::bf16}, scratch);
+        }
+    };
+    std::vector<double> narrow_s, wide_s;
+    for (auto _ : state) {
+        narrow_s.push_back(cpu_seconds_of([&] { run(false); }));
+        wide_s.push_back(cpu_seconds_of([&] { run(true); }));
+        state.SetIterationTime(narrow_s.back());
+    }
+    state.counters["narrow_cpu_us"] = 1e6 * median_of(narrow_s);
+    state.counters["widened_before_cpu_us"] = 1e6 * median_of(wide_s);
+    state.counters["share_of_widening"] = 1.0 - median_of(wide_s) / median_of(narrow_s);
+}
+
 void add_rows() {
     const auto add = [](const char* name, const std::function<void(benchmark::State&)>& row,
                         const std::vector<int64_t>& counts) {
@@ -228,6 +285,12 @@ void add_rows() {
         "block/backward_kept", [](benchmark::State& state) { block(state, Way::kept); }, tokens);
     add(
         "block/backward_recompute", [](benchmark::State& state) { block(state, Way::recompute); },
+        tokens);
+    add(
+        "widening/forward", [](benchmark::State& state) { widening(state, Pass::forward); },
+        tokens);
+    add(
+        "widening/backward", [](benchmark::State& state) { widening(state, Pass::backward); },
         tokens);
 }
 
