@@ -89,20 +89,7 @@ class DemandMaker {
     }
 
     Demand compute(const Op& op) const {
-        const LayerEffort& layer = effort_.layers[op.layer];
-        double flop = 0;
-        switch (op.pass) {
-            case Pass::forward: flop = layer.forward_flop; break;
-            case Pass::backward: {
-                const bool is_kept = find_access(op, Kind::kept, Mode::read) != nullptr;
-                flop = layer.backward_flop + (is_kept ? 0 : layer.recompute_flop);
-                break;
-            }
-            case Pass::head: flop = layer.backward_flop; break;
-            case Pass::loss: flop = effort_.loss_flop; break;
-            case Pass::none: CHECK_TEXT(false, "a compute op without a pass");
-        }
-        return within_limits(on_gpu(flop / machine_.gpu_flops));
+        return within_limits(on_gpu(compute_flop(op, effort_) / machine_.gpu_flops));
     }
 
     // Reads the accumulators of all uses, writes the stash.
@@ -149,6 +136,22 @@ std::string_view name_of(Resource resource) {
         case Resource::cores: return "cores";
     }
     CHECK(false);
+}
+
+double compute_flop(const Op& op, const Effort& effort) {
+    CHECK_LT(op.layer, effort.layers.size());
+    const LayerEffort& layer = effort.layers[op.layer];
+    switch (op.pass) {
+        case Pass::forward: return layer.forward_flop;
+        case Pass::backward: {
+            const bool is_kept = find_access(op, Kind::kept, Mode::read) != nullptr;
+            return layer.backward_flop + (is_kept ? 0 : layer.recompute_flop);
+        }
+        case Pass::head: return layer.backward_flop;
+        case Pass::loss: return effort.loss_flop;
+        case Pass::none: break;
+    }
+    CHECK_TEXT(false, "a compute op without a pass");
 }
 
 std::vector<Demand> demands_of(const Schedule& schedule, const Machine& machine,

@@ -33,6 +33,9 @@ struct Demand {
     std::array<double, resource_count> shares = {};  // of Resource, each in [0, 1]
 };
 
+// Floating-point operations of a compute op.
+double compute_flop(const Op& op, const Effort& effort);
+
 // One per op, in order. CHECKs that neither the machine has a fault nor a layer lacks its effort.
 std::vector<Demand> demands_of(const Schedule& schedule, const Machine& machine,
                                const Effort& effort);

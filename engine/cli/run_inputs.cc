@@ -15,6 +15,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/find_model.h"
+#include "engine/config/machine_file.h"
 #include "engine/data/prepare.h"
 #include "nvme/run_folder.h"
 #include "offload/check.h"
@@ -175,6 +176,10 @@ Status check_run(const RunConfig& config, const Environment& environment) {
         return Error{ErrorCode::usage,
                      "device: cuda comes in a later version; this one trains with device: host",
                      ""};
+    }
+    if (!config.emulate.empty()) {
+        const Result<MachineFile> card = load_machine(config.emulate);
+        if (!card) return wrap(card.error(), "emulate");
     }
     if (Status status = check_output_dir(config.output_dir); !status) return status;
     if (Status status = check_nvme_paths(config.offload.nvme_paths); !status) return status;

@@ -2,9 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "offload/check.h"
 
 namespace headrace::engine {
+
+namespace {
+
+// Nobody shall take the times and losses of a card that is not there for those of a real one.
+std::string marked(const std::string& emulated, std::string line) {
+    return emulated.empty() ? line : fmt::format("EMULATED {}: {}", emulated, line);
+}
+
+}  // namespace
 
 std::string step_line(const StepRecord& record, int64_t full_micro_batch_count) {
     CHECK_GE(record.step, 1);
@@ -21,13 +32,15 @@ std::string step_line(const StepRecord& record, int64_t full_micro_batch_count) 
         line += fmt::format(" masked_micro_batches={}", record.masked_micro_batch_count);
     }
     if (record.is_skipped) line += " skipped";
-    return line;
+    return marked(record.emulated, std::move(line));
 }
 
 std::string eval_line(const EvalRecord& record) {
     CHECK_GE(record.step, 0);
-    return fmt::format("eval step={} loss={:.4f} trained_tokens={} time_ms={:.0f}", record.step,
-                       record.loss, record.trained_token_count, record.time_ms);
+    return marked(
+        record.emulated,
+        fmt::format("eval step={} loss={:.4f} trained_tokens={} time_ms={:.0f}", record.step,
+                    record.loss, record.trained_token_count, record.time_ms));
 }
 
 }  // namespace headrace::engine

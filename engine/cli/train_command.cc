@@ -43,6 +43,11 @@ void say_finished(const std::vector<Metric>& metrics, Terminal& terminal) {
                     "weights {}, gradients {}, states {}",
                     text("peak_rss_bytes"), text("baseline_rss_bytes"), text("parameter_bytes"),
                     text("gradient_bytes"), text("state_bytes")));
+    if (find_metric(metrics, "emulated") != nullptr) {
+        terminal.say(fmt::format("EMULATED {}: nothing was trained, and no model is written",
+                                 text("emulated")));
+        return;
+    }
     terminal.say("final sha256=" + text("weights_sha256") + " states=" + text("states_sha256"));
     terminal.say("trained model: " + text("model_folder"));
 }

@@ -45,6 +45,8 @@ constexpr Key key_table[] = {
     {"device", "auto | cuda | host",
      ChoiceField{device_names, [](const RunConfig& c) { return static_cast<size_t>(c.device); },
                  [](RunConfig& c, size_t i) { c.device = static_cast<Device>(i); }}},
+    {"emulate", "a machine file whose card is pretended: ops take its time, nothing is trained",
+     TextField{[](RunConfig& c) -> auto& { return c.emulate; }}},
     {"dtype", "compute dtype: bf16 | fp16 | fp32",
      DtypeField{[](RunConfig& c) -> auto& { return c.dtype; }}},
     {"loss_scale", "fp16: a fixed loss scale; 0: dynamic, as in DeepSpeed",

@@ -117,6 +117,7 @@ class Loader {
     void check_schedule();
     void check_loss_scale();
     void check_evaluation();
+    void check_emulation();
     void check_tiers();
     void check_commits();
 
@@ -281,6 +282,20 @@ void Loader::check_evaluation() {
           "needs eval_data: name a JSONL of held-out samples, or remove eval_steps");
 }
 
+void Loader::check_emulation() {
+    const RunConfig& config = loaded.config;
+    if (config.emulate.empty()) return;
+    if (config.device == Device::cuda) {
+        fault(loaded.origins["emulate"], "emulate",
+              "pretends a card on device: host; device: cuda has one");
+    }
+    if (config.resume_from_checkpoint) {
+        fault(loaded.origins["emulate"], "emulate",
+              "cannot be together with resume_from_checkpoint: an emulated run computes nothing, "
+              "so there is no training to go on with");
+    }
+}
+
 void Loader::check_tiers() {
     const OffloadConfig& offload = loaded.config.offload;
     if (!offload.nvme_paths.empty()) return;
@@ -342,6 +357,7 @@ void Loader::finish() {
     check_schedule();
     check_loss_scale();
     check_evaluation();
+    check_emulation();
     check_tiers();
     check_commits();
 }

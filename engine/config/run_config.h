@@ -60,7 +60,7 @@ struct AdvancedConfig {
     std::optional<int64_t> compute_threads;  // part of the numerics record
     Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too
     IoEngine io_engine = IoEngine::automatic;
-    std::string trace;  // a file to write what ran when to; empty: none
+    std::string trace{};  // a file to write what ran when to; empty: none
     bool operator==(const AdvancedConfig&) const = default;
 };
 
@@ -100,6 +100,7 @@ struct RunConfig {
     std::string output_dir;  // default: runs/<last component of model>
 
     Device device = Device::automatic;
+    std::string emulate{};  // a machine file: its card is pretended; empty: none is
     offload::Dtype dtype = offload::Dtype::bf16;
     LossScaleRule loss_scale;   // obeyed where dtype is fp16
     int64_t max_length = 2048;  // tokens per sample

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/train/clock.h"
-#include "engine/train/dry_run.h"
+#include "engine/train/host_card.h"
 #include "engine/train/places.h"
 #include "offload/find_fault.h"
 #include "offload/serial.h"
@@ -29,7 +29,7 @@ Result<Verdict> execute_serially(Executor& executor, offload::Store* store,
                                  const offload::Ticket& ticket) {
     const offload::LaneKind lane = executor.schedule().ops[ticket.op].lane.kind;
     if (lane != offload::LaneKind::nvme_read && lane != offload::LaneKind::nvme_write) {
-        return executor.execute(ticket);
+        return executor.execute(ticket, now_ns());
     }
     CHECK(store != nullptr);
     const Status status = offload::wait_for(
@@ -80,14 +80,15 @@ Status Engine::take_memory() {
         store_ = std::move(*store);
         if (commits()) CHECK_EQ(store_->path_count(), options_.plan.path_count);
     }
+    slots_ = std::make_unique<SlotBytes>(options_.config, compute_,
+                                         SlotBytes::Slabs{.gpu = *gpu, .ram = *ram});
+    card_ = make_card();
+    CHECK(card_->has_memory() || !options_.poison_released);
     executor_ =
-        std::make_unique<Executor>(ExecutorParts{.config = &options_.config,
-                                                 .compute = &compute_,
+        std::make_unique<Executor>(ExecutorParts{.slots = slots_.get(),
+                                                 .card = card_.get(),
                                                  .update_pool = &update_pool_,
                                                  .update_row = options_.update_row,
-                                                 .reduce_row = options_.reduce_row,
-                                                 .gpu_slab = *gpu,
-                                                 .ram_slab = *ram,
                                                  .adam_step_of = options_.adam_step_of,
                                                  .max_grad_norm = options_.max_grad_norm,
                                                  .loss_scale = options_.loss_scale,
@@ -95,11 +96,20 @@ Status Engine::take_memory() {
                                                  .rounding_seed = options_.rounding_seed,
                                                  .poison_released = options_.poison_released});
     executor_->use(list);
-    const int compute_threads = options_.compute_threads;
-    backend_ = std::make_unique<HostBackend>(
-        *executor_, store_.get(),
-        [compute_threads](offload::LaneKind) { start_torch(compute_threads); });
+    backend_ = std::make_unique<HostBackend>(*executor_, store_.get(),
+                                             [this](offload::LaneKind) { card_->start_lane(); });
     return {};
+}
+
+std::unique_ptr<Card> Engine::make_card() const {
+    if (options_.emulated_card) {
+        return std::make_unique<EmulatedCard>(*options_.emulated_card, options_.config, *slots_);
+    }
+    return std::make_unique<HostCard>(HostCardParts{.config = &options_.config,
+                                                    .compute = &compute_,
+                                                    .slots = slots_.get(),
+                                                    .reduce_row = options_.reduce_row,
+                                                    .compute_threads = options_.compute_threads});
 }
 
 Result<const Schedule*> Engine::schedule_for(uint32_t micro_batch_count, Purpose purpose) {
@@ -118,12 +128,7 @@ Result<const Schedule*> Engine::schedule_for(uint32_t micro_batch_count, Purpose
 }
 
 Status Engine::try_shape(int64_t row_count, int64_t column_count) {
-    return dry_run({.config = &options_.config,
-                    .compute = &compute_,
-                    .schedule = &executor_->schedule(),
-                    .gpu_slab = executor_->gpu_slab(),
-                    .row_count = row_count,
-                    .column_count = column_count});
+    return card_->try_shape(row_count, column_count);
 }
 
 Status Engine::load(const Checkpoint& checkpoint) {

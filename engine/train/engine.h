@@ -9,11 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/train/emulated_card.h"
 #include "engine/train/homes.h"
 #include "engine/train/host_backend.h"
+#include "kernels/host/reduce.h"
 #include "offload/build.h"
 #include "offload/memory.h"
 #include "offload/step_recorder.h"
@@ -41,6 +44,8 @@ struct EngineOptions {
         std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers)>
         open_store{};
     std::function<void(int64_t op_count)> on_op_done{};  // may be empty
+    // A card that is only pretended: nothing is computed, and the gpu tier needs no memory.
+    std::optional<PretendedCard> emulated_card{};
     bool is_serial = false;        // follow the list op by op: the oracle of the other timings
     bool poison_released = false;  // tests: see executor.h
 };
@@ -110,6 +115,7 @@ class Engine {
   private:
     explicit Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory);
     offload::Status take_memory();
+    std::unique_ptr<Card> make_card() const;
     offload::Result<const offload::Schedule*> schedule_for(uint32_t micro_batch_count,
                                                            offload::Purpose purpose);
     struct Segment;
@@ -123,6 +129,8 @@ class Engine {
     LlamaCompute compute_;
     cpu_adam::UpdatePool update_pool_;
     std::unique_ptr<offload::Store> store_;
+    std::unique_ptr<SlotBytes> slots_;
+    std::unique_ptr<Card> card_;
     std::unique_ptr<Executor> executor_;
     std::unique_ptr<HostBackend> backend_;  // after what it works on
     std::map<std::pair<uint32_t, offload::Purpose>, offload::Schedule> schedules_;

@@ -1,34 +1,29 @@
-// Executor: does what an op says, on memory. It is the only place that turns (slot, value) pairs
-// into addresses and calls the arithmetic: LlamaCompute for compute, kernels/host for copies and
-// reduce, cpu_adam for updates. It never decides when: run does.
+// Executor: does what an op says, on memory: the ops of gpu, h2d and d2h by the card, updates by
+// cpu_adam, verdicts itself, and it tells the store what an op of a drive is about. It never
+// decides when: run does.
 //
 // Ops of different lanes may execute at once, each on its lane's thread; what they share is ordered
-// by the schedule's edges. Memory and store belong to the caller and must outlive the executor.
+// by the schedule's edges. Slots, card and store belong to the caller and must outlive it.
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <span>
 #include <vector>
 
 #include "cpu_adam/pool.h"
 #include "cpu_adam/variants.h"
-#include "engine/torch/llama.h"
+#include "engine/train/card.h"
+#include "engine/train/slot_bytes.h"
 #include "engine/train/step.h"
-#include "kernels/host/reduce.h"
 #include "offload/run.h"
 #include "offload/store.h"
 
 namespace headrace::engine {
 
 struct ExecutorParts {
-    const LlamaConfig* config = nullptr;
-    const LlamaCompute* compute = nullptr;
+    SlotBytes* slots = nullptr;
+    Card* card = nullptr;
     cpu_adam::UpdatePool* update_pool = nullptr;
     const cpu_adam::Row* update_row = nullptr;
-    const kernels::ReduceRow* reduce_row = nullptr;
-    std::span<std::byte> gpu_slab;
-    std::span<std::byte> ram_slab;
     AdamStepOf adam_step_of;
     double max_grad_norm = 0;  // 0: no clipping
     LossScaleRule loss_scale = unscaled;
@@ -57,36 +52,23 @@ class Executor {
     // Period `index` will compute on this data.
     PeriodData& data_of(int64_t period) { return data_[static_cast<size_t>(period % 2)]; }
 
-    // Does one op of a gpu, h2d, d2h or cpu lane and returns when it is done.
-    offload::Result<offload::Verdict> execute(const offload::Ticket& ticket);
+    // Does one op of a gpu, h2d, d2h or cpu lane, which was given to it then
+    // (engine/train/clock.h), and returns when it is done.
+    offload::Result<offload::Verdict> execute(const offload::Ticket& ticket, int64_t given_ns);
 
     // Begins an op of an nvme lane, which the store ends.
     void start_on(offload::Store& store, const offload::Ticket& ticket, offload::Done done);
 
-    std::span<std::byte> gpu_slab() const { return parts_.gpu_slab; }
-    // The bytes of a gpu or ram slot.
-    std::span<std::byte> bytes_of_slot(offload::SlotId slot) const;
+    const SlotBytes& slots() const { return *parts_.slots; }
+    const Card& card() const { return *parts_.card; }
 
   private:
     using Op = offload::Op;
-    std::span<std::byte> value_bytes(const offload::Access& access, int64_t period) const;
-    std::span<std::byte> run_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
-                                   uint32_t layer) const;
-    std::span<float> accumulator(const Op& op, uint32_t layer) const;
-    std::span<std::byte> hidden_bytes(const Op& op, offload::Kind kind, offload::Mode mode,
-                                      const MicroBatch& batch) const;
-    std::span<std::byte> kept_bytes(const Op& op, offload::Mode mode,
-                                    const MicroBatch& batch) const;
     void poison_targets(const Op& op) const;
     offload::Transfer transfer_of(const offload::Ticket& ticket, offload::Done done);
 
-    offload::Status compute(const Op& op, int64_t period);
-    void forward(const Op& op, const MicroBatch& batch) const;
-    void backward(const Op& op, const MicroBatch& batch) const;
-    HeadResult head(const Op& op, const MicroBatch& batch, int64_t period) const;
-    void reduce(const Op& op);
+    offload::Status on_card(const Op& op, const offload::Ticket& ticket, int64_t given_ns);
     void update(const Op& op);
-    void copy(const Op& op, int64_t period) const;
     offload::Verdict give_verdict(int64_t period);
     void judge(StepOutcome& outcome, const offload::ExactSum& squares) const;
 

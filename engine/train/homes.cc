@@ -40,15 +40,25 @@ class PartBytes {
             }
         }
         CHECK_EQ(std::ranges::count(homes_of_kind_, offload::no_slot), 0);
+        const bool is_on_card = std::ranges::any_of(
+            homes_of_kind_, [&](SlotId slot) { return slot_at(slot).tier == Tier::gpu; });
+        if (!is_on_card || homes.executor->card().has_memory()) return;
+        uint64_t most_bytes = 0;
+        for (uint32_t part = 0; part < part_count; ++part) {
+            most_bytes = std::max(most_bytes, value_bytes(part));
+        }
+        stand_in_.resize(most_bytes);
     }
 
     // The bytes of the part's home, or a ring slot's that stands in for a place.
-    std::span<std::byte> bytes(uint32_t part) const {
+    std::span<std::byte> bytes(uint32_t part) {
         const SlotId slot = is_on_nvme(part) ? buffer_ : homes_of_kind_[part];
         CHECK_NE(slot, offload::no_slot);
-        const uint64_t size_bytes =
-            bytes_of_value(homes_.executor->schedule().workload, {.kind = kind_, .of = part});
-        return homes_.executor->bytes_of_slot(slot).first(size_bytes);
+        const uint64_t size_bytes = value_bytes(part);
+        if (!stand_in_.empty() && slot_at(slot).tier == Tier::gpu) {
+            return std::span(stand_in_).first(size_bytes);
+        }
+        return homes_.executor->slots().bytes_of_slot(slot).first(size_bytes);
     }
 
     bool is_on_nvme(uint32_t part) const {
@@ -60,22 +70,25 @@ class PartBytes {
     }
 
     // Between the home and bytes(part): nothing to do for a home in memory.
-    Status read(uint32_t part) const {
+    Status read(uint32_t part) {
         return is_on_nvme(part) ? transfer(part, offload::Direction::read) : Status{};
     }
     // Between the place and bytes(part), if there is one.
-    Status read_place(uint32_t part) const {
+    Status read_place(uint32_t part) {
         return has_place(part) ? transfer(part, offload::Direction::read) : Status{};
     }
-    Status write_place(uint32_t part) const {
+    Status write_place(uint32_t part) {
         return has_place(part) ? transfer(part, offload::Direction::write) : Status{};
     }
 
   private:
+    uint64_t value_bytes(uint32_t part) const {
+        return bytes_of_value(homes_.executor->schedule().workload, {.kind = kind_, .of = part});
+    }
     const offload::Slot& slot_at(SlotId slot) const {
         return homes_.executor->schedule().slots[slot];
     }
-    Status transfer(uint32_t part, offload::Direction direction) const {
+    Status transfer(uint32_t part, offload::Direction direction) {
         CHECK(homes_.store != nullptr);
         const SlotId slot = is_on_nvme(part) ? homes_of_kind_[part] : mirrors_[part];
         const auto place = static_cast<offload::PlaceId>(slot_at(slot).offset_bytes);
@@ -87,12 +100,13 @@ class PartBytes {
     std::vector<SlotId> homes_of_kind_;  // by part
     std::vector<SlotId> mirrors_;        // by part; no_slot where there is none
     SlotId buffer_ = offload::no_slot;
+    // Of a part whose home is a card without memory; what is written to it is lost.
+    std::vector<std::byte> stand_in_;
 };
 
 // For every part whose home of this kind is in memory.
-Status for_memory_homes(const Homes& homes, Kind kind,
-                        Status (PartBytes::*move)(uint32_t part) const) {
-    const PartBytes parts(homes, kind);
+Status for_memory_homes(const Homes& homes, Kind kind, Status (PartBytes::*move)(uint32_t part)) {
+    PartBytes parts(homes, kind);
     const size_t part_count = homes.executor->schedule().workload.layout.parts.size();
     for (uint32_t part = 0; part < part_count; ++part) {
         if (parts.is_on_nvme(part)) continue;
@@ -156,8 +170,8 @@ std::array<std::span<const std::byte>, 4> sections_in(const offload::Workload& w
 
 Status load_homes(const Homes& homes, const Checkpoint& checkpoint) {
     const offload::Workload& workload = homes.executor->schedule().workload;
-    const PartBytes hi(homes, Kind::hi);
-    const PartBytes opt(homes, Kind::opt);
+    PartBytes hi(homes, Kind::hi);
+    PartBytes opt(homes, Kind::opt);
     for (uint32_t part = 0; part < workload.layout.parts.size(); ++part) {
         const std::span<std::byte> state = opt.bytes(part);
         std::ranges::fill(state, std::byte{0});
@@ -193,7 +207,7 @@ Status write_mirrors(const Homes& homes) {
 
 Status export_homes(const Homes& homes, CheckpointWriter& writer) {
     const offload::Workload& workload = homes.executor->schedule().workload;
-    const PartBytes hi(homes, Kind::hi);
+    PartBytes hi(homes, Kind::hi);
     for (uint32_t part = 0; part < workload.layout.parts.size(); ++part) {
         if (Status status = hi.read(part); !status) return status;
         const std::span<const std::byte> weights = hi.bytes(part);
@@ -212,8 +226,8 @@ Status export_homes(const Homes& homes, CheckpointWriter& writer) {
 
 Result<HomesDigest> digest_homes(const Homes& homes) {
     const offload::Workload& workload = homes.executor->schedule().workload;
-    const PartBytes hi(homes, Kind::hi);
-    const PartBytes opt(homes, Kind::opt);
+    PartBytes hi(homes, Kind::hi);
+    PartBytes opt(homes, Kind::opt);
     Sha256 weights;
     std::array<Sha256, 4> states;  // one stream for each section, since a part interleaves them
     for (uint32_t part = 0; part < workload.layout.parts.size(); ++part) {

@@ -42,7 +42,7 @@ void HostBackend::start(const Ticket& ticket) {
     ++in_flight_[static_cast<size_t>(kind)];
     if (is_nvme(kind)) return start_on_store(ticket);
     std::lock_guard lock(mutex_);
-    queue_of(kind).tickets.push_back(ticket);
+    queue_of(kind).tickets.push_back({ticket, now_ns()});
     queue_of(kind).given.notify_one();
 }
 
@@ -61,16 +61,16 @@ void HostBackend::work(LaneKind kind) {
     on_lane_start_(kind);
     LaneQueue& queue = queue_of(kind);
     while (true) {
-        Ticket ticket;
+        Given given;
         {
             std::unique_lock lock(mutex_);
             queue.given.wait(lock, [&] { return is_stopping_ || !queue.tickets.empty(); });
             if (queue.tickets.empty()) return;
-            ticket = queue.tickets.front();
+            given = queue.tickets.front();
             queue.tickets.pop_front();
         }
-        Completion completion{.ticket = ticket, .status = {}, .start_ns = now_ns()};
-        offload::Result<offload::Verdict> result = executor_.execute(ticket);
+        Completion completion{.ticket = given.ticket, .status = {}, .start_ns = now_ns()};
+        offload::Result<offload::Verdict> result = executor_.execute(given.ticket, given.given_ns);
         if (result.ok()) {
             completion.verdict = *result;
         } else {

@@ -46,9 +46,13 @@ class HostBackend final : public offload::Backend {
     offload::Status close(const offload::Period& period) override { return borders_.close(period); }
 
   private:
+    struct Given {
+        offload::Ticket ticket;
+        int64_t given_ns = 0;
+    };
     struct LaneQueue {
         std::condition_variable given;
-        std::deque<offload::Ticket> tickets;
+        std::deque<Given> tickets;
     };
 
     void work(offload::LaneKind kind);

@@ -92,17 +92,18 @@ Status MetricsFile::append(const StepRecord& record) {
                  {"nvme_write_bytes", record.nvme_write_bytes},
                  {"nvme_gb_per_s", record.nvme_gb_per_s()}};
     if (record.loss_scale) line["loss_scale"] = *record.loss_scale;
+    if (!record.emulated.empty()) line["emulated"] = record.emulated;
     return write_line(line.dump());
 }
 
 Status MetricsFile::append(const EvalRecord& record) {
     CHECK_GE(record.step, 0);
-    return write_line(Json{
-        {"step", record.step},
-        {"eval_loss", record.loss},
-        {"eval_trained_tokens", record.trained_token_count},
-        {"eval_time_ms",
-         record.time_ms}}.dump());
+    Json line = {{"step", record.step},
+                 {"eval_loss", record.loss},
+                 {"eval_trained_tokens", record.trained_token_count},
+                 {"eval_time_ms", record.time_ms}};
+    if (!record.emulated.empty()) line["emulated"] = record.emulated;
+    return write_line(line.dump());
 }
 
 Status MetricsFile::append(std::span<const Metric> metrics) {

@@ -34,6 +34,7 @@ struct StepRecord {
     uint64_t nvme_write_bytes = 0;
     bool is_skipped = false;             // no update: not finite, or nothing to train
     std::optional<double> loss_scale{};  // of fp16 gradients; of this step
+    std::string emulated{};              // the card that was pretended; empty: none
 
     double tokens_per_s() const { return time_ms > 0 ? 1e3 * double(token_count) / time_ms : 0; }
     // Both directions, in powers of ten.
@@ -47,6 +48,7 @@ struct EvalRecord {
     double loss = 0;
     int64_t trained_token_count = 0;
     double time_ms = 0;
+    std::string emulated{};  // as above
 };
 
 // A named fact of a record that has no struct of its own (memory, placement, hashes).

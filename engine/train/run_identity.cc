@@ -121,18 +121,21 @@ std::vector<Fact> recipe_of(const RunConfig& config) {
 
 std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads) {
     const RunConfig& config = inputs.config;
-    return {fact("numerics", numerics_version),
-            fact("library", torch_version()),
-            fact("matmul", matmul_description(config.dtype)),
-            fact("kernels", name_of(config.offload.advanced.kernels)),
-            fact("compute_threads", compute_threads),
-            fact("gradients", name_of(config.offload.gradients)),
-            fact("gradient_accumulation_steps", config.gradient_accumulation_steps),
-            fact("per_device_train_batch_size", config.per_device_train_batch_size),
-            fact("head_chunk", head_chunk_tokens(inputs.model)),
-            fact(states_fact, name_of(config.offload.optimizer_states)),
-            fact("shuffle", config.shuffle),
-            fact("seed", config.seed)};
+    std::vector<Fact> facts = {
+        fact("numerics", numerics_version),
+        fact("library", torch_version()),
+        fact("matmul", matmul_description(config.dtype)),
+        fact("kernels", name_of(config.offload.advanced.kernels)),
+        fact("compute_threads", compute_threads),
+        fact("gradients", name_of(config.offload.gradients)),
+        fact("gradient_accumulation_steps", config.gradient_accumulation_steps),
+        fact("per_device_train_batch_size", config.per_device_train_batch_size),
+        fact("head_chunk", head_chunk_tokens(inputs.model)),
+        fact(states_fact, name_of(config.offload.optimizer_states)),
+        fact("shuffle", config.shuffle),
+        fact("seed", config.seed)};
+    if (!config.emulate.empty()) facts.push_back(fact("emulate", config.emulate));
+    return facts;
 }
 
 Result<Identity> identity_of(const TrainInputs& inputs, const Checkpoint& checkpoint,

@@ -10,6 +10,7 @@
 #include "engine/config/cores.h"
 #include "engine/config/lr_schedule.h"
 #include "engine/config/machine.h"
+#include "engine/config/machine_file.h"
 #include "engine/models/effort.h"
 #include "engine/torch/llama.h"
 #include "engine/torch/threads.h"
@@ -74,25 +75,40 @@ class Training {
         const bool had_store = engine_ && engine_->store() != nullptr;
         engine_.reset();
         if (!had_store) return;
-        if (has_resume_point_ && !is_finished_) return;
+        if (keeps_store()) return;
         const Status removed =
             nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
         if (!removed) reporter_.warn(removed.error().text());
     }
 
     Status run() {
-        Status status = prepare();
+        Status status = read_card();
+        if (status) status = prepare();
         if (status) {
             status = turn_steps();
             say_where_time_went();
         }
-        if (status) status = export_model();
+        if (status && !card_) status = export_model();
         if (status) status = finish();
         if (!status) say_what_is_kept();
         return status;
     }
 
   private:
+    bool keeps_store() const { return has_resume_point_ && !is_finished_ && !card_; }
+
+    Status read_card() {
+        if (config_.emulate.empty()) return {};
+        auto card = load_machine(config_.emulate);
+        if (!card) return card.error();
+        card_ = std::move(*card);
+        reporter_.warn(
+            fmt::format("EMULATED {}: ops of the card take its time and compute nothing; drives, "
+                        "updates and commits are real. No model will be written",
+                        card_->machine.name));
+        return {};
+    }
+
     // All that comes before the first step.
     Status prepare() {
         start_torch(compute_threads_);
@@ -107,7 +123,9 @@ class Training {
         if (Status status = identify(*checkpoint); !status) return status;
         if (Status status = make_engine(); !status) return status;
         say_traffic();
-        if (Status status = make_writer(); !status) return status;
+        if (!card_) {
+            if (Status status = make_writer(); !status) return status;
+        }
         for (const MicroBatchShape& shape : shapes_) {
             const Status status = engine_->try_shape(shape.row_count, shape.column_count);
             if (!status) return status;
@@ -178,7 +196,7 @@ class Training {
 
     // A run that ends before its end, for whatever reason, says what is left of it.
     void say_what_is_kept() const {
-        if (!has_resume_point_ || !engine_ || engine_->store() == nullptr) return;
+        if (!keeps_store() || !engine_ || engine_->store() == nullptr) return;
         reporter_.note(
             "what was committed is kept: resume_from_checkpoint=true goes on from there");
     }
@@ -206,7 +224,7 @@ class Training {
                       .kept_bytes = compute.kept_bytes(shapes_.front().row_count,
                                                        shapes_.front().column_count)};
         auto placement = place_as_saved(job);
-        if (!placement && saved_) placement = place(job, config_, free_memory());
+        if (!placement && saved_) placement = place(job, config_to_place(), free_memory());
         if (!placement) return placement.error();
         placement_ = std::move(*placement);
         reporter_.note(describe(numerics_of(inputs_, compute_threads_)));
@@ -220,11 +238,25 @@ class Training {
         return has_loss_scale() ? config_.loss_scale : unscaled;
     }
 
-    FreeMemory free_memory() const { return {.available_bytes = machine_.ram_free_bytes()}; }
+    // A pretended card brings its own memory.
+    FreeMemory free_memory() const {
+        return {.available_bytes =
+                    machine_.ram_free_bytes() + (card_ ? card_->ceilings.gpu_bytes : 0)};
+    }
+
+    RunConfig config_to_place() const {
+        RunConfig config = config_;
+        if (!card_) return config;
+        OffloadConfig& offload = config.offload;
+        if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = card_->ceilings.gpu_bytes;
+        // Four fifths, as gpu and ram have together otherwise.
+        if (!offload.ram_budget_bytes) offload.ram_budget_bytes = machine_.ram_free_bytes() / 5 * 4;
+        return config;
+    }
 
     // With the parts that the saved run has, if nobody wants others: nothing is repacked then.
     Result<Placement> place_as_saved(const Job& job) const {
-        RunConfig config = config_;
+        RunConfig config = config_to_place();
         if (saved_ && !config.offload.advanced.part_bytes) {
             config.offload.advanced.part_bytes = saved_->saved.identity.part_bytes;
         }
@@ -257,13 +289,20 @@ class Training {
             .update_row = &cpu_adam::best(),
             .reduce_row = &kernels::best_reduce_row()};
         options.on_op_done = reporter_.op_done;
+        if (card_) {
+            const MicroBatchShape& shape = shapes_.front();
+            options.emulated_card = {.machine = card_->machine,
+                                     .row_count_max = shape.row_count,
+                                     .column_count_max = shape.column_count};
+        }
         options.open_store = [this](std::vector<offload::PlaceSpec> places,
                                     std::span<std::byte> buffers) {
             return open_store(std::move(places), buffers);
         };
-        auto memory = std::make_unique<kernels::HostMemory>(
-            kernels::HostMemory::Options{.gpu_capacity_bytes = placement_.budgets.gpu_bytes,
-                                         .ram_capacity_bytes = placement_.budgets.ram_bytes});
+        auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
+            .gpu_capacity_bytes = placement_.budgets.gpu_bytes,
+            .ram_capacity_bytes = placement_.budgets.ram_bytes,
+            .card = card_ ? kernels::CardMemory::addresses : kernels::CardMemory::memory});
         auto engine = Engine::create(std::move(options), std::move(memory));
         if (!engine) return engine.error();
         engine_ = std::move(*engine);
@@ -389,6 +428,7 @@ class Training {
         record.micro_batch_count = batches_.micro_batch_count_of(outcome.step);
         record.is_skipped = outcome.verdict == offload::Verdict::skip;
         if (has_loss_scale()) record.loss_scale = outcome.loss_scale;
+        if (card_) record.emulated = card_->machine.name;
         for (const std::string& change : drives_.rate_changes()) reporter_.warn(change);
         const MovedBytes moved = drives_.look();
         record.nvme_read_bytes = moved.read;
@@ -463,7 +503,8 @@ class Training {
         const EvalRecord record{.step = step,
                                 .loss = outcome->loss,
                                 .trained_token_count = outcome->trained_token_count,
-                                .time_ms = time.count()};
+                                .time_ms = time.count(),
+                                .emulated = card_ ? card_->machine.name : ""};
         reporter_.evaluation(record);
         drives_.look();  // evaluation's transfers are not the next step's
         log(metrics_->append(record));
@@ -513,16 +554,12 @@ class Training {
     }
 
     Status finish() {
-        const Result<HomesDigest> digest = engine_->digest();
-        if (!digest) return digest.error();
         const uint64_t parameters = parameter_count(inputs_.model);
         const auto integer = [](uint64_t value) { return static_cast<int64_t>(value); };
         const uint64_t weight_bytes = bytes_of(config_.dtype, parameters);
         std::vector<Metric> metrics = {
             {"event", std::string("finished")},
             {"numerics", describe(identity_.numerics)},
-            {"weights_sha256", digest->weights_sha256},
-            {"states_sha256", digest->states_sha256},
             {"history_sha256", engine_->progress().history},
             {"skipped_step_count", engine_->progress().skipped_count},
             {"peak_rss_bytes", integer(read_resident_memory().peak_bytes)},
@@ -540,7 +577,9 @@ class Training {
             {"optimizer_states", std::string(name_of(config_.offload.optimizer_states))},
             {"state_bytes", integer(offload::opt_bytes(
                                 config_.dtype, config_.offload.optimizer_states, parameters))},
-            {"model_folder", config_.output_dir + "/" + trained_model_folder}};
+            {"nvme_read_bytes_foretold",
+             integer(engine_->step_bytes(offload::LaneKind::nvme_read))}};
+        if (Status status = add_what_it_made(metrics); !status) return status;
         for (size_t lane = 0; lane < engine_->lane_times().size(); ++lane) {
             metrics.push_back(
                 {fmt::format("busy_{}_ms", name_of(static_cast<offload::LaneKind>(lane))),
@@ -555,10 +594,24 @@ class Training {
         return {};
     }
 
+    Status add_what_it_made(std::vector<Metric>& metrics) {
+        if (card_) {
+            metrics.push_back({"emulated", card_->machine.name});
+            return {};
+        }
+        const Result<HomesDigest> digest = engine_->digest();
+        if (!digest) return digest.error();
+        metrics.push_back({"weights_sha256", digest->weights_sha256});
+        metrics.push_back({"states_sha256", digest->states_sha256});
+        metrics.push_back({"model_folder", config_.output_dir + "/" + trained_model_folder});
+        return {};
+    }
+
     const TrainInputs& inputs_;
     const RunConfig& config_;
     const TrainReporter& reporter_;
     const Machine machine_;
+    std::optional<MachineFile> card_;  // that is emulated
     const int compute_threads_;
     const std::optional<offload::CommitAt> commit_at_;
     BatchPlan batches_;

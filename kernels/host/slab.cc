@@ -17,9 +17,9 @@ namespace {
 
 // Reserves a little more than asked, keeps the part that begins at a multiple of 2 MiB and gives
 // the rest back. The end is not rounded up: pages of 4 KiB serve it. Null when the system refuses.
-std::byte* map_aligned(uint64_t size_bytes, Pages pages) {
+std::byte* map_aligned(uint64_t size_bytes, Pages pages, int protection) {
     const uint64_t reserved_bytes = size_bytes + huge_page_bytes;
-    void* reserved = mmap(nullptr, reserved_bytes, PROT_READ | PROT_WRITE,
+    void* reserved = mmap(nullptr, reserved_bytes, protection,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) return nullptr;
     auto* begin = static_cast<std::byte*>(reserved);
@@ -57,7 +57,9 @@ offload::Result<std::span<std::byte>> HostMemory::take(Tier tier, uint64_t size_
                      ""};
     }
     if (size_bytes > 0) {
-        std::byte* slab = map_aligned(size_bytes, options_.pages);
+        const bool is_memory = tier == Tier::ram || options_.card == CardMemory::memory;
+        std::byte* slab =
+            map_aligned(size_bytes, options_.pages, is_memory ? PROT_READ | PROT_WRITE : PROT_NONE);
         if (const int reason = errno; slab == nullptr) {
             return Error{ErrorCode::does_not_fit,
                          "reserving " + format_bytes(size_bytes) + " of memory for the " + name +

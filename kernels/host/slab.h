@@ -19,12 +19,17 @@ inline constexpr uint64_t huge_page_bytes = 2 * offload::mib;
 
 enum class Pages : uint8_t { huge, small };
 
+// What the gpu tier is made of: memory, or addresses alone, for a card that is only pretended: who
+// touches them dies, and they cost nothing.
+enum class CardMemory : uint8_t { memory, addresses };
+
 class HostMemory final : public offload::Memory {
   public:
     struct Options {
         uint64_t gpu_capacity_bytes = 0;
         uint64_t ram_capacity_bytes = 0;
         Pages pages = Pages::huge;
+        CardMemory card = CardMemory::memory;
     };
 
     explicit HostMemory(Options options) : options_(options) {}

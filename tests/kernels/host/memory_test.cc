@@ -57,6 +57,19 @@ TEST(HostMemory, nothing_is_resident_until_touched) {
     EXPECT_LT(resident_bytes(), before_bytes + 4 * mib);
 }
 
+// A pretended card is addresses alone: far more than this machine has, and deadly to touch.
+TEST(HostMemory, addresses_are_no_memory) {
+    HostMemory memory({.gpu_capacity_bytes = 512 * gib,
+                       .ram_capacity_bytes = 2 * mib,
+                       .card = CardMemory::addresses});
+    const auto gpu = memory.take(Tier::gpu, 500 * gib);
+    const auto ram = memory.take(Tier::ram, 2 * mib);
+    ASSERT_TRUE(gpu.ok());
+    ASSERT_TRUE(ram.ok());
+    touch(*ram);
+    EXPECT_DEATH(touch(gpu->first(1)), "");
+}
+
 TEST(HostMemory, pin_1_touched_slabs_cost_what_was_asked) {
 #ifdef __SANITIZE_THREAD__
     GTEST_SKIP() << "ThreadSanitizer keeps a shadow of as many bytes again";
