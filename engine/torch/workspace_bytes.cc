@@ -81,7 +81,7 @@ uint64_t head_bytes(const Terms& t, const LlamaConfig& config, at::ScalarType st
                                              offload::align_up(t.tokens, 16));
     const uint64_t kept = (t.storage + 2 * t.work) * rows * hidden;
     const uint64_t logits = t.work * rows * words;
-    const uint64_t wide_logits = t.work == 4 ? 0 : 4 * rows * words;
+    const uint64_t wide_logits = t.work == 4 || !t.reference ? 0 : 4 * rows * words;
     const uint64_t norm = t.work * rows * hidden + norm_backward_bytes(t, rows * hidden);
     return kept + scratch_bytes(t, storage, rows, words, hidden) +
            std::max(logits + wide_logits, norm);

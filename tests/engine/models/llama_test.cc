@@ -77,7 +77,7 @@ TEST(Llama, ReadsVersion5) {
     EXPECT_EQ(config.rope.theta, 100000.0);
     EXPECT_TRUE(config.tied);
     EXPECT_EQ(parameter_count(config), 134'515'008u);
-    EXPECT_EQ(head_chunk_tokens(config), 128);
+    EXPECT_EQ(head_chunk_tokens(config), 256);
 }
 
 TEST(Llama, FillsDefaultsAsTransformersDoes) {
@@ -254,9 +254,9 @@ TEST(Llama, load_2_tied_weight_is_one_tensor) {
 
 TEST(Llama, HeadChunkFollowsTheVocabularyOnly) {
     LlamaConfig config = parsed(json::parse(version_5));
-    const std::pair<int64_t, int64_t> rows[] = {{1, 512},     {259, 512},   {16384, 512},
-                                                {16385, 256}, {32000, 256}, {128256, 64},
-                                                {1 << 20, 16}};
+    const std::pair<int64_t, int64_t> rows[] = {{1, 512},     {259, 512},   {32768, 512},
+                                                {32769, 256}, {49152, 256}, {128256, 128},
+                                                {1 << 21, 16}};
     for (const auto& [vocabulary_size, tokens] : rows) {
         config.vocabulary_size = vocabulary_size;
         EXPECT_EQ(head_chunk_tokens(config), tokens) << vocabulary_size;
