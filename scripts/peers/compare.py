@@ -9,7 +9,8 @@ those that its budgets have room for. Each contestant is a process of its own. R
 interleaved, every other one backwards, so that a slow minute of the machine hits all. The first
 step of a process is not timed; the median of the others is shown. Peak RSS is what the kernel says
 of the process (ru_maxrss), the larger of the rounds, reading the model included. The loss of the
-first step must be nearly the same for all of one dtype.
+first step must be nearly the same for all of one dtype. CPU seconds of a step, of all its threads,
+stand beside its time: where other programs share the machine, they are the fairer measure.
 
 Contestants: headrace-nvme, headrace-resident, pytorch-bf16, pytorch-master (fp32 weights and
 states, bf16 autocast), deepspeed-cpu, deepspeed-nvme, deepspeed-nvme-lean, and in fp32
@@ -112,6 +113,7 @@ def estimated_s(options):
 class Result:
     def __init__(self):
         self.times_ms = []        # of all rounds, first steps left out
+        self.cpu_s = []           # the same, as far as they were seen
         self.peak_bytes = 0
         self.first_loss = None
         self.round_count = 0
@@ -120,6 +122,7 @@ class Result:
 
     def add(self, run, options):
         self.times_ms += run.times_ms[1:]
+        self.cpu_s += run.cpu_s
         self.peak_bytes = max(self.peak_bytes, run.peak_bytes)
         self.first_loss = run.first_loss if self.first_loss is None else self.first_loss
         self.round_count += 1
@@ -157,23 +160,28 @@ def rows_of(results, options):
     tokens = options.micro_batches * options.tokens
     median_s = {name: statistics.median(result.times_ms) / 1e3
                 for name, result in results.items() if result.times_ms}
+    cpu_s = {name: statistics.median(result.cpu_s)
+             for name, result in results.items() if result.cpu_s}
     rows = []
     for name, result in results.items():
         one = CONTESTANTS[name]
         step_s, baseline_s = median_s.get(name), median_s.get(one.against)
+        own_cpu_s, baseline_cpu_s = cpu_s.get(name), cpu_s.get(one.against)
         rows.append({
             "name": name, "who": one.who, "dtype": one.dtype,
             "tokens_per_s": tokens / step_s if step_s else None, "s_per_step": step_s,
             "s_per_step_over": result.over_s, "against": one.against,
             "ratio": baseline_s / step_s if step_s and baseline_s else None,
+            "cpu_s_per_step": own_cpu_s,
+            "cpu_ratio": baseline_cpu_s / own_cpu_s if own_cpu_s and baseline_cpu_s else None,
             "peak_rss_bytes": result.peak_bytes or None, "first_loss": result.first_loss,
             "rounds": result.round_count, "times_ms": result.times_ms, "note": result.note})
     return rows
 
 
 def table(rows, options):
-    lines = ["| who | tokens/s | s/step | of plain PyTorch, same dtype | peak RSS | first loss |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| who | tokens/s | s/step | of plain PyTorch, same dtype | peak RSS | first loss "
+             "| CPU s/step | of PyTorch's |", "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         speed, step = "", ""
         if row["s_per_step"]:
@@ -185,7 +193,10 @@ def table(rows, options):
         ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
         peak = f"{row['peak_rss_bytes'] / 1e9:.2f} GB" if row["peak_rss_bytes"] else ""
         loss = f"{row['first_loss']:.4f}" if row["first_loss"] is not None else ""
-        lines.append(f"| {row['who']} | {speed} | {step} | {ratio} | {peak} | {loss} |")
+        cpu = f"{row['cpu_s_per_step']:.2f}" if row["cpu_s_per_step"] else ""
+        cpu_ratio = f"{row['cpu_ratio']:.2f}" if row["cpu_ratio"] else ""
+        lines.append(f"| {row['who']} | {speed} | {step} | {ratio} | {peak} | {loss} "
+                     f"| {cpu} | {cpu_ratio} |")
     notes = [f"- {row['who']}: {row['note']}" for row in rows if row["note"]]
     return "\n".join(lines + ([""] + notes if notes else []))
 

@@ -78,6 +78,7 @@ class Run:
     times_ms: list         # of each step recorded, the first included
     first_loss: float | None
     peak_bytes: int        # ru_maxrss: the largest resident set of the process, ever
+    cpu_s: list            # of all its threads, for each step after the first that was seen to end
     stopped_after_s: float | None = None    # the time limit ended it
     unfinished_step_s: float | None = None  # and its open step had taken this long, at least
 
@@ -92,10 +93,34 @@ def whole_records(path):
             if "ready" in record or ("time_ms" in record and "loss" in record)]
 
 
+def cpu_s_of(pid):
+    """User and system time of a process so far; None where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class StepClock:
+    """CPU time from the end of one step to that of the next, as far as polling saw both."""
+
+    def __init__(self):
+        self.cpu_s, self.step_count, self.at_s = [], 0, None
+
+    def see(self, step_count, now_s):
+        if step_count == self.step_count:
+            return
+        is_next = self.step_count > 0 and step_count == self.step_count + 1
+        if is_next and None not in (self.at_s, now_s):
+            self.cpu_s.append(now_s - self.at_s)
+        self.step_count, self.at_s = step_count, now_s
+
+
 def run_process(command, log, records_path, environment, timeout_s):
     """Runs to the end, or to the time limit. What it says goes to the log file."""
     began = newest = time.monotonic()
-    count, stopped = 0, False
+    count, stopped, clock = 0, False, StepClock()
     with open(log, "w") as output:
         process = subprocess.Popen([str(word) for word in command], stdout=output,
                                    stderr=subprocess.STDOUT, env=environment, cwd=ROOT,
@@ -104,8 +129,9 @@ def run_process(command, log, records_path, environment, timeout_s):
         # wait4 tells the usage, which wait() does not.
         while (waited := os.wait4(process.pid, os.WNOHANG))[0] == 0:
             now = time.monotonic()
-            if (seen := len(whole_records(records_path))) > count:
-                count, newest = seen, now
+            if len(records := whole_records(records_path)) > count:
+                count, newest = len(records), now
+                clock.see(sum("loss" in record for record in records), cpu_s_of(process.pid))
             if now - began > timeout_s and not stopped:
                 stopped = True
                 os.killpg(process.pid, signal.SIGKILL)
@@ -125,7 +151,7 @@ def run_process(command, log, records_path, environment, timeout_s):
     began_steps = count == len(records) > 0
     records = [record for record in records if "loss" in record]
     run = Run([record["time_ms"] for record in records],
-              records[0]["loss"] if records else None, waited[2].ru_maxrss * 1024)
+              records[0]["loss"] if records else None, waited[2].ru_maxrss * 1024, clock.cpu_s)
     if stopped:
         run.stopped_after_s = ended - began
         run.unfinished_step_s = ended - newest if began_steps else None

@@ -34,7 +34,8 @@ with open(run / "metrics.jsonl", "w") as file:
         file.write(json.dumps(record) + "\\n")
     file.write(json.dumps({"peak_rss_bytes": 1}) + "\\n")
 """
-# It multiplies 8 times as fast in fp32 as in bf16, takes 500 ms a step, and hangs in bf16: within
+# It multiplies 8 times as fast in fp32 as in bf16, says that a step took 500 ms, of which it computes
+# for 300, and hangs in bf16: within
 # its first step, or before it with autocast.
 PYTHON = """#!/usr/bin/env python3
 import json, sys, time
@@ -48,6 +49,9 @@ print(json.dumps({"ready": True}), flush=True)
 for step in range(1, steps + 1):
     if mode == "pytorch-bf16":
         time.sleep(60)
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
     print(json.dumps({"step": step, "loss": 10.5, "time_ms": 500}), flush=True)
 """
 
@@ -81,11 +85,14 @@ class CompareTest(unittest.TestCase):
     def test_medians_without_the_first_step_beside_pytorch_of_the_same_dtype(self):
         table = self.compare(
             "--only", "headrace-nvme,headrace-nvme-fp32,headrace-resident-fp32,pytorch-fp32")
-        speed, step_s, ratio, _, loss = self.row(table, "Headrace, fp32, resident")
+        speed, step_s, ratio, _, loss, *_ = self.row(table, "Headrace, fp32, resident")
         self.assertEqual((speed, step_s, ratio, loss), ("800.0", "0.12", "4.00", "10.5000"))
         self.assertEqual(self.row(table, "Headrace, fp32, everything")[:3],
                          ["400.0", "0.25", "2.00"])
-        self.assertEqual(self.row(table, "PyTorch, resident, fp32")[:3], ["200.0", "0.50", "1.00"])
+        *torch, _, loss, cpu_s, cpu_ratio = self.row(table, "PyTorch, resident, fp32")
+        self.assertEqual(torch, ["200.0", "0.50", "1.00"])
+        self.assertAlmostEqual(float(cpu_s), 0.3, delta=0.15)
+        self.assertEqual((loss, cpu_ratio), ("10.5000", "1.00"))
         # Its baseline did not run: no ratio, and none to that of another dtype.
         self.assertEqual(self.row(table, "Headrace, bf16")[:3], ["400.0", "0.25", ""])
         self.assertRegex(table, r"\d+ cores, .*Commit .*`scripts/peers/compare.py")
@@ -98,7 +105,7 @@ class CompareTest(unittest.TestCase):
 
     def test_a_contestant_that_fails_says_why(self):
         table = self.compare("--only", "headrace-resident,headrace-nvme", "--set", "seed=13")
-        self.assertEqual(self.row(table, "Headrace, bf16, resident"), [""] * 5)
+        self.assertEqual(self.row(table, "Headrace, bf16, resident"), [""] * 7)
         self.assertIn("- Headrace, bf16, resident: exit code 1: no luck with this seed", table)
         self.assertEqual(self.row(table, "Headrace, bf16, everything")[0], "400.0")
 
