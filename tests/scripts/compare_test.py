@@ -34,9 +34,8 @@ with open(run / "metrics.jsonl", "w") as file:
         file.write(json.dumps(record) + "\\n")
     file.write(json.dumps({"peak_rss_bytes": 1}) + "\\n")
 """
-# It multiplies 8 times as fast in fp32 as in bf16, says that a step took 500 ms, of which it computes
-# for 300, and hangs in bf16: within
-# its first step, or before it with autocast.
+# It multiplies 8 times as fast in fp32 as in bf16, says that a step took 500 ms, of which it
+# computes for 300, and hangs in bf16: within its first step, or before it with autocast.
 PYTHON = """#!/usr/bin/env python3
 import json, sys, time
 if sys.argv[1].endswith("rate.py"):
