@@ -36,8 +36,9 @@ class Region {
 
 // One block and the head of a model, with everything a compute call needs.
 struct Bench {
-    Bench(const LlamaConfig& config, Dtype dtype, int64_t row_count, int64_t column_count)
-        : compute(config, dtype), model(make_flat_model(config, dtype, golden_weight)) {
+    Bench(const LlamaConfig& config, Dtype dtype, int64_t row_count, int64_t column_count,
+          Kernels kernels = Kernels::fused)
+        : compute(config, dtype, kernels), model(make_flat_model(config, dtype, golden_weight)) {
         const auto token_count = static_cast<size_t>(row_count * column_count);
         std::minstd_rand random(1);
         for (size_t token = 0; token < token_count; ++token) {
@@ -50,6 +51,19 @@ struct Bench {
         for (const auto& layer : model.layout.layers)
             accumulators.emplace_back(layer.element_count);
         tied_use = accumulators[0];
+    }
+
+    // Every row becomes samples of 7 tokens, the last one shorter.
+    void pack() {
+        targets = ids;
+        for (int64_t token = 0; token < batch.token_count(); ++token) {
+            const int64_t column = token % batch.column_count;
+            starts.push_back(static_cast<int32_t>(column / 7 * 7));
+            const bool is_last = column % 7 == 6 || column + 1 == batch.column_count;
+            if (is_last) targets[static_cast<size_t>(token)] = -100;
+        }
+        batch.targets = targets;
+        batch.sample_starts = starts;
     }
 
     void block_backward() {
@@ -74,6 +88,8 @@ struct Bench {
     LlamaCompute compute;
     FlatModel model;
     std::vector<int32_t> ids;
+    std::vector<int32_t> targets;
+    std::vector<int32_t> starts;
     MicroBatch batch;
     std::vector<std::byte> hidden;
     std::vector<std::byte> gradient;
@@ -132,6 +148,22 @@ TEST(Workspace, BytesForetoldAreEnoughAndNotFarTooMany) {
                     EXPECT_LE(foretold, peak.extent_bytes + peak.extent_bytes / 4)
                         << shape.column_count << " columns, " << thread_count << " threads";
                 }
+            }
+        }
+    }
+}
+
+TEST(Workspace, BytesForetoldAreEnoughForPackedSamplesToo) {
+    start_torch(2);
+    for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
+        for (const Case& shape : cases()) {
+            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+                Bench bench(shape.config, dtype, shape.row_count, shape.column_count, kernels);
+                bench.pack();
+                Region region(bench.compute.workspace_bytes(shape.row_count, shape.column_count));
+                const offload::Status status =
+                    with_workspace(region.span(), [&] { bench.run_all(); });
+                EXPECT_TRUE(status.ok()) << status.error().text();
             }
         }
     }
