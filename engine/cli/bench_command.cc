@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "engine/cli/bench_adam.h"
+#include "engine/cli/bench_link.h"
 #include "engine/cli/bench_nvme.h"
 #include "engine/cli/commands.h"
 #include "engine/config/cores.h"
@@ -67,6 +68,20 @@ offload::Status run_command(const BenchAdamCommand& command, const CommandContex
         fmt::format("Medians of {} interleaved rounds; each is held against the best stream of its "
                     "table.\n",
                     command.rounds));
+}
+
+offload::Status run_command(const BenchLinkCommand& command, const CommandContext& context) {
+    LinkBenchContext surroundings{.core_count = static_cast<uint32_t>(usable_core_count()),
+                                  .free_bytes = read_machine().ram_free_bytes(),
+                                  .should_stop = [&context] { return context.stop_signal() != 0; }};
+    if (!command.is_json) {
+        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
+    }
+    const auto bench = bench_link(command, surroundings);
+    if (!bench) return bench.error();
+    std::vector<BenchRow> rows = bench->copies;
+    rows.insert(rows.end(), bench->updates.begin(), bench->updates.end());
+    return context.terminal.print(command.is_json ? json_of(rows) : text_of(*bench));
 }
 
 }  // namespace headrace::engine

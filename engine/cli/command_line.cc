@@ -33,6 +33,7 @@ struct Parsed {
     PlanCommand plan;
     ExportCommand export_command;
     InitCommand init;
+    RandomModelCommand random_model;
     StoreCommand store;
     BenchNvmeCommand bench;
     std::string bench_size = "3GiB";
@@ -45,6 +46,12 @@ struct Parsed {
     std::string adam_states = "all";
     std::string adam_weight = "bf16";
     std::string adam_gradient = "bf16";
+    DoctorCommand doctor;
+    BenchLinkCommand link;
+    std::string link_size = "256MiB";
+    std::string link_block = "4MiB";
+    BenchGemmCommand gemm;
+    std::string gemm_dtype = "bf16";
 };
 
 std::string help_of_keys() {
@@ -193,6 +200,45 @@ CommandLine bench_adam_of(const Parsed& parsed) {
     return command;
 }
 
+CommandLine bench_link_of(const Parsed& parsed) {
+    BenchLinkCommand command = parsed.link;
+    const auto block = size_of("--block", parsed.link_block, 1, 1);
+    if (!block) return refused(block.error().text());
+    const auto size = size_of("--size", parsed.link_size, *block, 1);
+    if (!size) return refused(size.error().text());
+    command.block_bytes = *block;
+    command.size_bytes = *size;
+    return command;
+}
+
+CommandLine bench_gemm_of(const Parsed& parsed) {
+    BenchGemmCommand command = parsed.gemm;
+    const auto dtype = offload::parse_dtype(parsed.gemm_dtype);
+    if (!dtype) return refused("--dtype: " + dtype.error().text());
+    command.dtype = *dtype;
+    return command;
+}
+
+CommandLine doctor_of(const Parsed& parsed) {
+    DoctorCommand command = parsed.doctor;
+    command.nvme_paths = parsed.nvme_paths;
+    const bool asks_more = !command.out.empty() || !command.model.empty();
+    if (asks_more && !command.is_probe) {
+        return refused("--out and --model say what to do with what is measured: add --probe");
+    }
+    return command;
+}
+
+CommandLine bench_of(const CLI::App& bench, const Parsed& parsed) {
+    CHECK_EQ(bench.get_subcommands().size(), 1u);
+    const std::string name = bench.get_subcommands().front()->get_name();
+    if (name == "adam") return bench_adam_of(parsed);
+    if (name == "link") return bench_link_of(parsed);
+    if (name == "gemm") return bench_gemm_of(parsed);
+    CHECK_EQ(name, "nvme");
+    return bench_nvme_of(parsed);
+}
+
 // A setting written as an option is the commonest slip of people who come from other trainers.
 std::string explained(const CLI::ParseError& fault) {
     const std::string text = fault.what();
@@ -252,10 +298,74 @@ void add_bench_adam(CLI::App& bench, Parsed& parsed) {
     adam->add_flag("--json", parsed.adam.is_json, "Print one list of rows");
 }
 
+void add_rounds(CLI::App& bench, uint32_t& rounds, double& seconds_min, bool& is_json) {
+    bench.add_option("--rounds", rounds, "Of all rows, interleaved; medians are shown")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    bench.add_option("--seconds", seconds_min, "Of each measurement, at least")
+        ->check(CLI::Range(0.0, 3600.0))
+        ->capture_default_str();
+    bench.add_flag("--json", is_json, "Print one list of rows");
+}
+
+void add_bench_link(CLI::App& bench, Parsed& parsed) {
+    CLI::App* link = bench.add_subcommand(
+        "link", "Copies between ram and the card, both ways and beside an update: 10 seconds");
+    link->add_option("--size", parsed.link_size, "Of each side of each direction")
+        ->capture_default_str();
+    link->add_option("--block", parsed.link_block, "Of one copy")->capture_default_str();
+    link->add_option("--update-threads", parsed.link.update_thread_count, "Of the update beside")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    add_rounds(*link, parsed.link.rounds, parsed.link.seconds_min, parsed.link.is_json);
+}
+
+void add_bench_gemm(CLI::App& bench, Parsed& parsed) {
+    CLI::App* gemm = bench.add_subcommand(
+        "gemm", "The layers of a model's shape, in operations per second: half a minute");
+    gemm->add_option("--model", parsed.gemm.model,
+                     "A config.json, a folder or a name [a shape of 0.4 billion parameters]");
+    gemm->add_option("--rows", parsed.gemm.row_count, "Samples of a micro-batch")
+        ->check(CLI::Range(1, 65536))
+        ->capture_default_str();
+    gemm->add_option("--tokens", parsed.gemm.column_count, "Of each sample")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str();
+    gemm->add_option("--dtype", parsed.gemm_dtype, "bf16, fp16, fp32")->capture_default_str();
+    gemm->add_option("--threads", parsed.gemm.compute_thread_count, "0: one per core")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    add_rounds(*gemm, parsed.gemm.rounds, parsed.gemm.seconds_min, parsed.gemm.is_json);
+}
+
+void add_doctor(CLI::App& app, Parsed& parsed) {
+    CLI::App* doctor =
+        app.add_subcommand("doctor", "Say what this machine offers, and what is in the way");
+    doctor
+        ->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to look at; once per drive")
+        ->allow_extra_args(false);
+    doctor->add_flag("--probe", parsed.doctor.is_probe,
+                     "Measure this machine and keep its rates for train and plan");
+    doctor->add_option("--model", parsed.doctor.model,
+                       "Whose products are measured: a config.json, a folder or a name");
+    doctor->add_option("--tokens", parsed.doctor.token_count, "Of a micro-batch, for the products")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str();
+    doctor->add_option("--update-threads", parsed.doctor.update_thread_count, "As a run has them")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    doctor->add_option("--out", parsed.doctor.out, "A machine file to write instead");
+    doctor->add_option("--seconds", parsed.doctor.seconds, "How long it may take, about")
+        ->check(CLI::Range(0.1, 3600.0))
+        ->capture_default_str();
+}
+
 void add_bench(CLI::App& app, Parsed& parsed) {
     CLI::App* bench = app.add_subcommand("bench", "Measure what this machine can do for a run");
     bench->require_subcommand(1);
     add_bench_adam(*bench, parsed);
+    add_bench_link(*bench, parsed);
+    add_bench_gemm(*bench, parsed);
     CLI::App* nvme = bench->add_subcommand(
         "nvme", "Drives, through the store of a run: a minute and 60 GB of writes on a fast drive");
     nvme->add_option("--path", parsed.bench.paths, "A folder on a drive to measure; once per drive")
@@ -285,6 +395,17 @@ void add_bench(CLI::App& app, Parsed& parsed) {
     nvme->add_flag("--json", parsed.bench.is_json, "Print one list of rows");
 }
 
+void add_random_model(CLI::App& app, RandomModelCommand& random) {
+    CLI::App* command = app.add_subcommand(
+        "random-model", "Write a model of random weights, of any size, to measure with");
+    command->add_option("SHAPE", random.shape, "A config.json, such as one of configs/models")
+        ->required();
+    command->add_option("OUT", random.target_folder, "The folder to make")->required();
+    command->add_option("--layers", random.block_count, "Blocks [as in the config]")
+        ->check(CLI::Range(1, 10000));
+    command->add_option("--seed", random.seed, "Of the weights")->capture_default_str();
+}
+
 void add_commands(CLI::App& app, Parsed& parsed) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
     train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
@@ -311,12 +432,7 @@ void add_commands(CLI::App& app, Parsed& parsed) {
     to_export->add_option("OUT", parsed.export_command.target_folder, "The folder to make")
         ->required();
 
-    CLI::App* doctor =
-        app.add_subcommand("doctor", "Say what this machine offers, and what is in the way");
-    doctor
-        ->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to look at; once per drive")
-        ->allow_extra_args(false);
-
+    add_doctor(app, parsed);
     add_bench(app, parsed);
 
     CLI::App* init = app.add_subcommand("init", "Print a run file for MODEL and DATA");
@@ -324,6 +440,7 @@ void add_commands(CLI::App& app, Parsed& parsed) {
         ->required();
     init->add_option("DATA", parsed.init.data, "JSONL to train on")->required();
     add_store_commands(app, parsed.store);
+    add_random_model(app, parsed.random_model);
 }
 
 StoreCommand store_of(const CLI::App& parent, StoreCommand store) {
@@ -385,14 +502,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     if (name == "train") return train_of(parsed);
     if (name == "plan") return plan_of(parsed);
     if (name == "export") return parsed.export_command;
-    if (name == "doctor") return DoctorCommand{parsed.nvme_paths};
+    if (name == "doctor") return doctor_of(parsed);
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);
-    if (name == "bench") {
-        const CLI::App& bench = *app.get_subcommands().front();
-        CHECK_EQ(bench.get_subcommands().size(), 1u);
-        const bool is_adam = bench.get_subcommands().front()->get_name() == "adam";
-        return is_adam ? bench_adam_of(parsed) : bench_nvme_of(parsed);
-    }
+    if (name == "bench") return bench_of(*app.get_subcommands().front(), parsed);
+    if (name == "random-model") return parsed.random_model;
     CHECK_EQ(name, "init");
     return parsed.init;
 }

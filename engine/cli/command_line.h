@@ -27,9 +27,15 @@ struct ExportCommand {
     std::string target_folder;
 };
 
-// headrace doctor [--nvme PATH]...
+// headrace doctor [--nvme PATH]... [--probe [--model SHAPE] [--out FILE] [--seconds S]]
 struct DoctorCommand {
     std::vector<std::string> nvme_paths;
+    bool is_probe = false;
+    std::string model;          // whose products are measured; empty: bench_gemm.h's default
+    std::string out;            // empty: where train and plan look for it
+    double seconds = 20;        // about so long
+    int64_t token_count = 512;  // of a micro-batch
+    uint32_t update_thread_count = 1;
 };
 
 // headrace plan run.yaml|MODEL --machine FILE [--price P] [key=value ...]
@@ -84,15 +90,45 @@ struct BenchAdamCommand {
     bool is_json = false;
 };
 
+// headrace bench link [options]
+struct BenchLinkCommand {
+    uint64_t size_bytes = 256 * offload::mib;  // of each side of each direction
+    uint64_t block_bytes = 4 * offload::mib;   // of one copy, at most size_bytes
+    uint32_t update_thread_count = 1;          // of the update beside
+    uint32_t rounds = 5;                       // 1 to 100
+    double seconds_min = 0.2;                  // of each measurement
+    bool is_json = false;
+};
+
+// headrace bench gemm [options]
+struct BenchGemmCommand {
+    std::string model = {};  // a config.json, a folder or a name; empty: bench_gemm.h's default
+    int64_t row_count = 1;
+    int64_t column_count = 512;
+    offload::Dtype dtype = offload::Dtype::bf16;
+    int compute_thread_count = 0;  // 0: one per core, as train
+    uint32_t rounds = 3;           // 1 to 100
+    double seconds_min = 0.3;      // of each measurement
+    bool is_json = false;
+};
+
+// headrace random-model SHAPE OUT [--layers N] [--seed S]
+struct RandomModelCommand {
+    std::string shape;  // a config.json, or the folder or name of a model
+    std::string target_folder;
+    int64_t block_count = 0;  // 0: as in the config
+    uint64_t seed = 42;
+};
+
 // Print `text` (to stderr where the code is not 0) and leave.
 struct Exit {
     int code = 0;  // 0 for --help and --version, 2 for what cannot be understood
     std::string text;
 };
 
-using CommandLine =
-    std::variant<TrainCommand, PlanCommand, ExportCommand, DoctorCommand, InitCommand, StoreCommand,
-                 BenchNvmeCommand, BenchAdamCommand, Exit>;
+using CommandLine = std::variant<TrainCommand, PlanCommand, ExportCommand, DoctorCommand,
+                                 InitCommand, StoreCommand, BenchNvmeCommand, BenchAdamCommand,
+                                 BenchLinkCommand, BenchGemmCommand, RandomModelCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

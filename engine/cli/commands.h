@@ -27,5 +27,8 @@ offload::Status run_command(const InitCommand& command, const CommandContext& co
 offload::Status run_command(const StoreCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchAdamCommand& command, const CommandContext& context);
+offload::Status run_command(const BenchLinkCommand& command, const CommandContext& context);
+offload::Status run_command(const BenchGemmCommand& command, const CommandContext& context);
+offload::Status run_command(const RandomModelCommand& command, const CommandContext& context);
 
 }  // namespace headrace::engine

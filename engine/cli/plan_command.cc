@@ -1,15 +1,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "engine/checkpoint/find_model.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/shape_of_model.h"
 #include "engine/config/load_config.h"
 #include "engine/config/machine_file.h"
 #include "engine/config/yaml_value.h"
-#include "engine/models/shape.h"
 #include "engine/train/forecast.h"
 
 namespace headrace::engine {
@@ -34,26 +31,6 @@ Result<LoadedConfig> read_settings(const PlanCommand& command) {
     return load_config("", overrides);
 }
 
-// A config.json by its own name, or the model that it lies in: of any architecture that a plan can
-// be made for.
-Result<LlamaConfig> read_shape(const std::string& model, const Environment& environment) {
-    std::string path = model;
-    if (std::filesystem::path(model).extension() != ".json") {
-        const Result<std::string> folder = find_model(model, environment.hub_cache);
-        if (!folder) return folder.error();
-        path = (std::filesystem::path(*folder) / "config.json").string();
-    }
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) {
-        return offload::Error{offload::ErrorCode::bad_data, fmt::format("cannot read '{}'", path),
-                              "it must be a model's config.json, or the model's folder"};
-    }
-    const Result<Shape> shape = parse_shape(text, path);
-    if (!shape) return shape.error();
-    return shape->config;
-}
-
 }  // namespace
 
 Status run_command(const PlanCommand& command, const CommandContext& context) {
@@ -62,9 +39,9 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     const Result<LoadedConfig> loaded = read_settings(command);
     if (!loaded) return loaded.error();
     const RunConfig& config = loaded->config;
-    const Result<LlamaConfig> model = read_shape(config.model, context.environment);
+    const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
-    const Result<RunForecast> forecast = forecast_run(config, *model, *machine);
+    const Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
     if (!forecast) return forecast.error();
     std::string text;
     const Prices prices{.step_count = config.max_steps.value_or(0),

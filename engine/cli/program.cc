@@ -46,7 +46,11 @@ int run_program(int argument_count, char** argument_values, const ProgramHooks& 
         parse_command_line({argument_values + 1, argument_values + argument_count});
     const Environment environment = read_environment();
     Terminal terminal(environment.has_color ? Terminal::Color::allowed : Terminal::Color::never);
-    if (std::holds_alternative<TrainCommand>(line)) {
+    const auto* doctor = std::get_if<DoctorCommand>(&line);
+    const bool computes = std::holds_alternative<TrainCommand>(line) ||
+                          std::holds_alternative<BenchGemmCommand>(line) ||
+                          (doctor != nullptr && doctor->is_probe);
+    if (computes) {
         const offload::Status quiet = reexec_without_spinning(argument_count, argument_values);
         if (!quiet) terminal.warn(quiet.error().text());
     }
@@ -54,7 +58,11 @@ int run_program(int argument_count, char** argument_values, const ProgramHooks& 
     std::optional<StopSignal> stop;
     if (std::holds_alternative<TrainCommand>(line) || std::holds_alternative<ExportCommand>(line) ||
         std::holds_alternative<BenchNvmeCommand>(line) ||
-        std::holds_alternative<BenchAdamCommand>(line)) {
+        std::holds_alternative<BenchAdamCommand>(line) ||
+        std::holds_alternative<BenchLinkCommand>(line) ||
+        std::holds_alternative<BenchGemmCommand>(line) ||
+        std::holds_alternative<RandomModelCommand>(line) ||
+        (doctor != nullptr && doctor->is_probe)) {
         survive_closed_pipes();
         survive_file_size_limits();
         stop.emplace();

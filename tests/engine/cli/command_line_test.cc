@@ -102,6 +102,39 @@ TEST(CommandLineTest, bench_adam_has_defaults_and_counts_parameters_as_people_do
     EXPECT_TRUE(full.is_json);
 }
 
+TEST(CommandLineTest, bench_link_and_gemm_have_defaults_and_say_what_is_wrong) {
+    const auto link = parsed<BenchLinkCommand>({"bench", "link"});
+    EXPECT_EQ(link.size_bytes, 256 * offload::mib);
+    EXPECT_EQ(link.block_bytes, 4 * offload::mib);
+    const auto short_link = parsed<BenchLinkCommand>(
+        {"bench", "link", "--size", "8MiB", "--block", "1MiB", "--rounds", "2", "--json"});
+    EXPECT_EQ(short_link.size_bytes, 8 * offload::mib);
+    EXPECT_EQ(short_link.rounds, 2u);
+    EXPECT_TRUE(short_link.is_json);
+    EXPECT_THAT(exit_of({"bench", "link", "--size", "1MiB"}).text, HasSubstr("--size 1MiB"));
+    const auto gemm = parsed<BenchGemmCommand>({"bench", "gemm"});
+    EXPECT_EQ(gemm.model, "");
+    EXPECT_EQ(gemm.column_count, 512);
+    const auto full = parsed<BenchGemmCommand>(
+        {"bench", "gemm", "--model", "a.json", "--rows", "4", "--tokens", "64", "--dtype", "fp32"});
+    EXPECT_EQ(full.model, "a.json");
+    EXPECT_EQ(full.row_count, 4);
+    EXPECT_EQ(full.dtype, offload::Dtype::fp32);
+    EXPECT_EQ(exit_of({"bench", "gemm", "--tokens", "1"}).code, 2);
+    EXPECT_THAT(exit_of({"bench", "gemm", "--dtype", "int4"}).text, HasSubstr("--dtype"));
+}
+
+TEST(CommandLineTest, doctor_measures_only_if_asked) {
+    const auto probe = parsed<DoctorCommand>(
+        {"doctor", "--probe", "--nvme", "/a", "--out", "m.yaml", "--seconds", "5"});
+    EXPECT_TRUE(probe.is_probe);
+    EXPECT_THAT(probe.nvme_paths, ElementsAre("/a"));
+    EXPECT_EQ(probe.out, "m.yaml");
+    EXPECT_EQ(probe.seconds, 5);
+    EXPECT_FALSE(parsed<DoctorCommand>({"doctor"}).is_probe);
+    EXPECT_THAT(exit_of({"doctor", "--out", "m.yaml"}).text, HasSubstr("add --probe"));
+}
+
 TEST(CommandLineTest, bench_nvme_has_defaults_and_takes_sizes) {
     const auto plain = parsed<BenchNvmeCommand>({"bench", "nvme", "--path", "/a"});
     EXPECT_THAT(plain.paths, ElementsAre("/a"));
