@@ -1,4 +1,4 @@
-// The two halves of a block (cpu_adam/adamw_chunk.h) for every way of keeping its operands, the
+// The stages of a block (cpu_adam/adamw_chunk.h) for every way of keeping its operands, the
 // elements in their natural order; included as that is.
 #pragma once
 
@@ -61,8 +61,7 @@ Moments load_moments(const Operands& o, uint64_t i, uint64_t b, const Chunk& chu
 }
 
 template <Kept moments, Nans nans>
-void store_moments(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
-                   const Chunk& chunk) {
+void store_moments(const Operands& o, uint64_t first, uint64_t b, const Chunk& chunk) {
     const Block& block = chunk.blocks[b];
     if constexpr (moments == Kept::fp32) {
         for (uint64_t k = 0; k < block_vectors; ++k) {
@@ -73,7 +72,7 @@ void store_moments(const Constants& c, const Operands& o, uint64_t first, uint64
     }
     Ints m[block_vectors], v[block_vectors];
     for (uint64_t k = 0; k < block_vectors; ++k) {
-        const Ints random = random_bits_at(c, first + k * lanes);
+        const Ints random = block.random[k];
         if constexpr (moments == Kept::bf16) {
             m[k] = right<16>(as_ints(stored<nans>(block.m[k])) + low_16(random));
             v[k] = right<16>(as_ints(stored<nans>(block.v[k])) + right<16>(random));
@@ -82,7 +81,7 @@ void store_moments(const Constants& c, const Operands& o, uint64_t first, uint64
             const Floats root_inverse = floats(chunk.inverses[2 * b + 1]);
             m[k] = right_signed<16>(in_steps(block.m[k], m_inverse, low_16(random)));
             v[k] = right_signed<16>(
-                root_in_steps(stored<nans>(block.root[k]), root_inverse, right<16>(random)));
+                root_in_steps(stored<nans>(block.v[k]), root_inverse, right<16>(random)));
         }
     }
     if constexpr (moments == Kept::bf16) {
@@ -95,7 +94,7 @@ void store_moments(const Constants& c, const Operands& o, uint64_t first, uint64
 }
 
 template <Kept weight, Kept moments, Kept gradient>
-void begin_block(const Constants& c, const Operands& o, uint64_t first, uint64_t b, Chunk* chunk) {
+void move_block(const Constants& c, const Operands& o, uint64_t first, uint64_t b, Chunk* chunk) {
     Block& block = chunk->blocks[b];
     for (uint64_t k = 0; k < block_vectors; ++k) {
         const uint64_t i = first + k * lanes;
@@ -103,26 +102,24 @@ void begin_block(const Constants& c, const Operands& o, uint64_t first, uint64_t
         const Moments now = new_moments(c, block.weight[k], load_gradient<gradient>(o, i),
                                         load_moments<moments>(o, i, b, *chunk));
         block.m[k] = now.m;
-        if constexpr (moments != Kept::int8) block.v[k] = now.v;
-        block.root[k] = square_root(now.v);
+        block.v[k] = now.v;
+    }
+}
+
+void draw_random_bits(const Constants& c, uint64_t first, Block* block) {
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        block->random[k] = random_bits_at(c, first + k * lanes);
     }
 }
 
 // Returns nans_of.
-template <Kept weight, Kept moments, Writes writes, Nans nans>
-Ints end_block(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
-               const Chunk& chunk) {
-    const Block& block = chunk.blocks[b];
+template <Kept weight, Writes writes, Nans nans>
+Ints finish_weights(const Constants& c, const Operands& o, uint64_t first, const Block& block) {
     Floats weights[block_vectors];
-    for (uint64_t k = 0; k < block_vectors; ++k) {
-        weights[k] = new_weight(c, block.weight[k], block.m[k], block.root[k]);
-    }
+    new_weights(c, block, weights);
     const Ints found = nans_of(weights);
     for (Floats& w : weights) w = stored<nans>(w);
     store_weights<weight, writes>(o, first, weights);
-    if constexpr (writes == Writes::weight_and_state) {
-        store_moments<moments, nans>(c, o, first, b, chunk);
-    }
     return found;
 }
 

@@ -1,10 +1,17 @@
-// What a vector row computes at a time: a chunk of up to 16 blocks of 32 elements, the block of
-// int8, by the rule of cpu_adam/adamw_vector.h; included as that is. A chunk is gone through twice:
-// its first half, from what is kept to the new moments and their roots, which lie here, in the
-// nearest cache; then its second half, the new weights and all stores. A root, a division and what
-// leads to them are a chain of some 90 cycles: in one pass a processor sees too few elements at
-// once to cover it. One core of an AMD Zen 3, data in cache, Gparam/s, before and after: states in
-// fp32 1.5 and 1.8, in bf16 1.2 and 1.5, in int8 0.7 and 1.0.
+// What a vector row computes at a time: a chunk of blocks of 32 elements, the block of int8, by the
+// rule of cpu_adam/adamw_vector.h; included as that is. A chunk is gone through in four stages,
+// each over all its blocks, with what they hand on in the nearest cache:
+//
+//   move      from what is kept to the new m and v
+//   root      sqrt(v); the largest m and root of a block (int8); random bits (bf16, int8)
+//   divide    m / d; m and v, or root, are rounded and stored
+//   weight    the new weight is split and stored
+//
+// A root, a division and all that leads to them are a chain of some 90 cycles, and the registers
+// of a core hold the results of about one block of it: in one stage nothing overlaps but the
+// vectors of a block; in four short ones several blocks do. Only int8 has work enough for four:
+// else the first two go together, and the last two. One core of an AMD Zen 3, data in cache,
+// Gparam/s, in one stage and in these: fp32 1.5 and 1.75, bf16 1.2 and 1.42, int8 0.68 and 1.1.
 #pragma once
 
 #include "cpu_adam/adamw_vector.h"
@@ -25,9 +32,11 @@ static_assert(block_vectors % 2 == 0);                // pairs
 static_assert(chunk_steps == block_elements);         // steps are stored as a block of 16 bits
 static_assert(chunk_blocks_max % chunk_blocks == 0);  // a chunk of either size fits
 
-// Of a block: m and root, and v except in int8, are new, weight is old.
+// Of a block: the new m; the new v, in int8 then its root; the root, then m / d; the old weight;
+// and random bits.
 struct Block {
     Floats m[block_vectors], v[block_vectors], root[block_vectors], weight[block_vectors];
+    Ints random[block_vectors];
 };
 
 struct Chunk {
@@ -49,10 +58,9 @@ Ints nans_of(const Floats (&weight)[block_vectors]) {
     return nans;
 }
 
-// What the second half makes of NaNs: whatever they are, or the one that is stored.
+// What is stored of NaNs: whatever they are, or the one. A chunk with NaNs is stored twice.
 enum class Nans : uint8_t { any, one };
 
-// What is stored of a block.
 template <Nans nans>
 Floats stored(Floats value) {
     return nans == Nans::one ? one_nan(value) : value;
@@ -119,6 +127,30 @@ void keep_largest(const Block& block, uint64_t b, Chunk* chunk) {
         root = larger(root, as_ints(block.root[k]) & magnitude);
     }
     store_largest(chunk->largest + 2 * b, m, root);
+}
+
+// The second stage, but for the random bits.
+template <Kept moments>
+void take_roots(uint64_t b, Chunk* chunk) {
+    Block& block = chunk->blocks[b];
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        block.root[k] = square_root(block.v[k]);
+        if constexpr (moments == Kept::int8) block.v[k] = block.root[k];
+    }
+    if constexpr (moments == Kept::int8) keep_largest(block, b, chunk);
+}
+
+// The third stage, but for what is stored.
+void divide(const Constants& c, Block* block) {
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        block->root[k] = block->m[k] / divisor(c, block->root[k]);
+    }
+}
+
+void new_weights(const Constants& c, const Block& block, Floats (&weights)[block_vectors]) {
+    for (uint64_t k = 0; k < block_vectors; ++k) {
+        weights[k] = new_weight(c, block.weight[k], block.root[k]);
+    }
 }
 
 // In units of 2^-16 of a step, random bits added: the number of steps is the upper half.

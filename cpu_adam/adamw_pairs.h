@@ -1,4 +1,4 @@
-// The two halves of a block (cpu_adam/adamw_chunk.h) whose weight and gradient are kept in bf16 and
+// The stages of a block (cpu_adam/adamw_chunk.h) whose weight and gradient are kept in bf16 and
 // its moments in bf16 or int8; included as that is. A 32-bit lane holds two elements of each array
 // of 16 bits: the even ones make one vector of floats and the odd ones another, with a shift or a
 // mask each, where the natural order takes a shuffle on the way in and two on the way out. The rule
@@ -37,8 +37,8 @@ void load_moments_in_pairs(const Operands& o, uint64_t i, uint64_t b, const Chun
 }
 
 template <Kept kept>
-void begin_block_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
-                          Chunk* chunk) {
+void move_block_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
+                         Chunk* chunk) {
     Block& block = chunk->blocks[b];
     for (uint64_t k = 0; k < block_vectors; k += 2) {
         const uint64_t i = first + k * lanes;
@@ -52,35 +52,35 @@ void begin_block_in_pairs(const Constants& c, const Operands& o, uint64_t first,
                                 new_moments(c, block.weight[k + 1], odd(gradient), old[1])};
         for (uint64_t half = 0; half < 2; ++half) {
             block.m[k + half] = now[half].m;
-            if constexpr (kept != Kept::int8) block.v[k + half] = now[half].v;
-            block.root[k + half] = square_root(now[half].v);
+            block.v[k + half] = now[half].v;
         }
     }
 }
 
-// Of the two vectors of elements from i on.
-void random_bits_in_pairs(const Constants& c, uint64_t i, Ints (&random)[2]) {
-    const Ints element = c.random_first + lane_numbers() + ints(static_cast<uint32_t>(i));
-    random[0] = random_bits(element, c.random_second);
-    random[1] = random_bits(element + ints(1), c.random_second);
+void draw_random_bits_in_pairs(const Constants& c, uint64_t first, Block* block) {
+    for (uint64_t k = 0; k < block_vectors; k += 2) {
+        const Ints element =
+            c.random_first + lane_numbers() + ints(static_cast<uint32_t>(first + k * lanes));
+        block->random[k] = random_bits(element, c.random_second);
+        block->random[k + 1] = random_bits(element + ints(1), c.random_second);
+    }
 }
 
 template <Kept kept, Nans nans>
-void store_moments_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
-                            const Chunk& chunk) {
+void store_moments_in_pairs(const Operands& o, uint64_t first, uint64_t b, const Chunk& chunk) {
     const Block& block = chunk.blocks[b];
     Ints m[block_vectors / 2], v[block_vectors / 2];
     for (uint64_t k = 0; k < block_vectors; k += 2) {
-        Ints random[2], m_bits[2], v_bits[2];
-        random_bits_in_pairs(c, first + k * lanes, random);
+        Ints m_bits[2], v_bits[2];
         for (uint64_t half = 0; half < 2; ++half) {
-            const Ints for_m = low_16(random[half]), for_v = right<16>(random[half]);
+            const Ints random = block.random[k + half];
+            const Ints for_m = low_16(random), for_v = right<16>(random);
             if constexpr (kept == Kept::bf16) {
                 m_bits[half] = as_ints(stored<nans>(block.m[k + half])) + for_m;
                 v_bits[half] = as_ints(stored<nans>(block.v[k + half])) + for_v;
             } else {
                 m_bits[half] = in_steps(block.m[k + half], floats(chunk.inverses[2 * b]), for_m);
-                v_bits[half] = root_in_steps(stored<nans>(block.root[k + half]),
+                v_bits[half] = root_in_steps(stored<nans>(block.v[k + half]),
                                              floats(chunk.inverses[2 * b + 1]), for_v);
             }
         }
@@ -98,26 +98,21 @@ void store_moments_in_pairs(const Constants& c, const Operands& o, uint64_t firs
     }
 }
 
-template <Kept kept, Writes writes, Nans nans>
-Ints end_block_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
-                        const Chunk& chunk) {
-    const Block& block = chunk.blocks[b];
+// Returns nans_of.
+template <Writes writes, Nans nans>
+Ints finish_weights_in_pairs(const Constants& c, const Operands& o, uint64_t first,
+                             const Block& block) {
     Floats weights[block_vectors];
-    for (uint64_t k = 0; k < block_vectors; ++k) {
-        weights[k] = new_weight(c, block.weight[k], block.m[k], block.root[k]);
-    }
+    new_weights(c, block, weights);
+    const Ints half = ints(0x8000u);
     for (uint64_t k = 0; k < block_vectors; k += 2) {
         const uint64_t i = first + k * lanes;
         const Ints w_even = as_ints(stored<nans>(weights[k]));
         const Ints w_odd = as_ints(stored<nans>(weights[k + 1]));
-        const Ints half = ints(0x8000u);
         store_pairs(o.hi + i, upper_halves_of(w_even + half, w_odd + half));
         if constexpr (writes == Writes::weight_and_state) {
             store_pairs(o.lo + i, lower_halves_of(w_even, w_odd));
         }
-    }
-    if constexpr (writes == Writes::weight_and_state) {
-        store_moments_in_pairs<kept, nans>(c, o, first, b, chunk);
     }
     return nans_of(weights);
 }

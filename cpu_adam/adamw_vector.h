@@ -49,11 +49,12 @@ Moments new_moments(const Constants& c, Floats w, Floats gradient, const Moments
     return {.m = fma(c.m_rate, g - old.m, old.m), .v = fma(c.v_rate, q - old.v, old.v)};
 }
 
-// The second half: the new weight; root is sqrt(v).
-Floats new_weight(const Constants& c, Floats w, Floats m, Floats root) {
-    const Floats d = fma(root, c.root_scale, c.epsilon);
-    const Floats u = c.step_size * (m / d);
-    return w - fma(c.decay, w, u);
+// The second half: the new weight, from m / d.
+Floats divisor(const Constants& c, Floats root) {
+    return fma(root, c.root_scale, c.epsilon);
+}
+Floats new_weight(const Constants& c, Floats w, Floats quotient) {
+    return w - fma(c.decay, w, c.step_size * quotient);
 }
 
 // x starts as the elements' numbers and c.random_first together.
