@@ -24,6 +24,35 @@ bool touches(const Op& op, SlotId slot, Mode mode) {
     });
 }
 
+// Edges come with their targets ascending, so that one counting pass by source is enough; those of
+// one target stand together in each source's stretch.
+std::vector<Edge> sorted_by_source(const std::vector<Edge>& edges, size_t op_count) {
+    std::vector<size_t> ends(op_count + 1, 0);
+    for (const Edge& edge : edges) ++ends[edge.source + 1];
+    for (size_t op = 0; op < op_count; ++op) ends[op + 1] += ends[op];
+    std::vector<Edge> sorted(edges.size());
+    for (const Edge& edge : edges) sorted[ends[edge.source]++] = edge;
+    // Now ends[op] is where the stretch of op ends.
+    size_t first = 0;
+    size_t kept = 0;
+    for (size_t op = 0; op < op_count; ++op) {
+        for (size_t i = first; i < ends[op];) {
+            size_t stop = i + 1;
+            while (stop < ends[op] && sorted[stop].target == sorted[i].target) ++stop;
+            std::sort(sorted.begin() + static_cast<std::ptrdiff_t>(i),
+                      sorted.begin() + static_cast<std::ptrdiff_t>(stop));
+            for (; i < stop; ++i) {
+                if (kept == 0 || sorted[kept - 1] != sorted[i]) sorted[kept++] = sorted[i];
+            }
+        }
+        first = ends[op];
+    }
+    CHECK_EQ(first, edges.size());
+    CHECK_LE(kept, first);
+    sorted.resize(kept);
+    return sorted;
+}
+
 }  // namespace
 
 std::vector<Edge> derive_edges(const std::vector<Op>& ops, size_t slot_count) {
@@ -58,10 +87,7 @@ std::vector<Edge> derive_edges(const std::vector<Op>& ops, size_t slot_count) {
             }
         }
     }
-    std::ranges::sort(edges);
-    const auto repeated = std::ranges::unique(edges);
-    edges.erase(repeated.begin(), repeated.end());
-    return edges;
+    return sorted_by_source(edges, ops.size());
 }
 
 }  // namespace headrace::offload

@@ -3,223 +3,414 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <optional>
+#include <cmath>
 
+#include "offload/bound.h"
 #include "offload/build.h"
-#include "offload/spread.h"
 #include "offload/units.h"
 
 namespace headrace::offload {
 
 namespace {
 
-// The knobs of one candidate. Shares are spread evenly over the parts.
-struct Knobs {
-    Base base = Base::card;
-    double cached_share = 0;
-    double twice_share = 0;
-    uint32_t kept_layer_count = 0;
-    Tier activations = Tier::gpu;
-    Tier stash = Tier::ram;
-    uint32_t window = 2;
-    uint32_t ring_slots = 2;
+// Steps of the search are no finer than this.
+constexpr double twice_grid = 0.125;
+// A candidate must promise this much to be simulated beside a better one.
+constexpr double worth_simulating = 0.995;
+// A step this near to its bound is not made shorter by updates computed twice.
+constexpr double is_at_bound = 1.01;
+
+struct Homes {
+    Tier hi = Tier::gpu;
+    Tier opt = Tier::gpu;
+
+    bool on_nvme() const { return hi == Tier::nvme || opt == Tier::nvme; }
 };
 
-PartHomes homes_of(const Knobs& knobs, bool is_cached) {
-    PartHomes homes{.stash = knobs.stash, .acc = Tier::ram};
-    switch (knobs.base) {
-        case Base::card: homes.hi = homes.opt = homes.acc = Tier::gpu; break;
-        case Base::states_in_ram:
-            homes.hi = Tier::gpu;
-            homes.opt = Tier::ram;
-            break;
-        case Base::ram: homes.hi = homes.opt = Tier::ram; break;
-        case Base::weights_in_ram:
-            homes.hi = Tier::ram;
-            homes.opt = is_cached ? Tier::ram : Tier::nvme;
-            break;
-        case Base::nvme: homes.hi = homes.opt = is_cached ? Tier::ram : Tier::nvme; break;
+// Where weights and states can live, the nearest first; what is fixed, by its farthest tier.
+std::vector<Homes> homes_to_try(const Fixed& fixed) {
+    const auto farthest = [](const TierShares& shares) {
+        for (const Tier tier : {Tier::nvme, Tier::ram}) {
+            if (shares.share(tier) > 0) return tier;
+        }
+        return Tier::gpu;
+    };
+    std::vector<Homes> homes;
+    for (const Homes& one : {Homes{Tier::gpu, Tier::gpu}, Homes{Tier::gpu, Tier::ram},
+                             Homes{Tier::ram, Tier::ram}, Homes{Tier::gpu, Tier::nvme},
+                             Homes{Tier::ram, Tier::nvme}, Homes{Tier::nvme, Tier::nvme}}) {
+        Homes meant = one;
+        if (fixed.parameters) meant.hi = farthest(*fixed.parameters);
+        if (fixed.optimizer) meant.opt = farthest(*fixed.optimizer);
+        const bool is_known = std::ranges::any_of(homes, [&](const Homes& known) {
+            return known.hi == meant.hi && known.opt == meant.opt;
+        });
+        if (!is_known) homes.push_back(meant);
     }
     return homes;
 }
 
-Plan plan_of(const Question& question, const Knobs& knobs) {
-    const Workload& workload = question.workload;
-    Plan plan = uniform_plan(workload, {}, knobs.activations);
-    plan.group = workload.micro_batch_count_max;
-    plan.window = std::min(knobs.window, layer_count(workload));
-    Spread cached(knobs.cached_share);
-    for (PartHomes& homes : plan.homes) homes = homes_of(knobs, cached.next());
-    plan.twice = spread_twice(workload, plan.homes, knobs.twice_share);
-    if (knobs.kept_layer_count > 0) {
-        plan.kept_homes.assign(layer_count(workload), std::nullopt);
-        for (uint32_t i = 0; i < knobs.kept_layer_count; ++i) {
-            plan.kept_homes[head_layer(workload) - 1 - i] = Tier::gpu;
-        }
-    }
-    const uint32_t slots = knobs.ring_slots;
-    plan.rings.ram_hi = plan.rings.ram_opt = plan.rings.ram_stash = slots;
-    plan.rings.ram_acc = plan.rings.ram_act = 2;
-    const bool uses_drive = knobs.base == Base::weights_in_ram || knobs.base == Base::nvme;
-    plan.path_count = uses_drive ? question.path_count : 0;
-    plan.commit_at = question.commit_at;
-    return plan;
+template <typename T>
+std::vector<T> fixed_or(const std::optional<T>& fixed, std::vector<T> open) {
+    return fixed ? std::vector<T>{*fixed} : std::move(open);
 }
+
+// First only what is near is tried: memory, and all micro-batches in one pass.
+enum class Reach : uint8_t { memory, all };
+
+// A choice that fits, and what no schedule of it beats.
+struct Promise {
+    Choice choice;
+    double bound_s = 0;
+};
 
 class Search {
   public:
-    explicit Search(const Question& question) : question_(question) {}
+    explicit Search(const Question& question)
+        : question_(question), sizes_(question.workload), twice_share_(question.twice_share_hint) {}
 
-    Result<Answer> run() {
-        if (consider_alone(Base::card)) return answer();
-        consider_alone(Base::states_in_ram);
-        consider_alone(Base::ram);
-        if (!candidates_.empty()) return answer();
-        if (question_.path_count > 0) consider_drive();
-        if (candidates_.empty()) return does_not_fit();
-        return answer();
+    Result<Findings> run() {
+        const std::vector<Homes> homes = homes_to_try(question_.fixed);
+        reach_ = Reach::memory;
+        for (const Homes& one : homes) {
+            if (!one.on_nvme()) promise_in_memory(one);
+            // What fits a card whole is not offloaded. (On a host both tiers are one memory.)
+            if (!promises_.empty() && question_.machine.compute_cores == 0) break;
+        }
+        if (promises_.empty()) {
+            reach_ = Reach::all;
+            for (const Homes& one : homes) {
+                if (!one.on_nvme()) promise_in_memory(one);
+                if (one.on_nvme() && question_.path_count > 0) promise_on_drive(one);
+            }
+        }
+        if (!fault_.empty()) return Error{ErrorCode::usage, "the placement cannot be", fault_};
+        simulate_promises();
+        return findings();
     }
 
   private:
-    bool fits(const Knobs& knobs) {
-        const TierBytes needs = bytes_needed(question_.workload, plan_of(question_, knobs));
-        const uint64_t missing = shortfall(needs, question_.ceilings);
-        if (missing > 0 && missing < least_missing_) {
-            least_missing_ = missing;
-            nearest_ = needs;
-        }
-        return missing == 0;
+    const Workload& workload() const { return question_.workload; }
+    Plan plan_of_choice(const Choice& choice) const {
+        return plan_of({.workload = workload(),
+                        .fixed = question_.fixed,
+                        .commits = question_.commits,
+                        .path_count = question_.path_count},
+                       choice);
     }
 
-    // The nearest homes for activations and gradients with which it fits.
-    std::optional<Knobs> fit(Knobs knobs) {
-        const bool has_drive = knobs.base == Base::weights_in_ram || knobs.base == Base::nvme;
-        for (const uint32_t window : {2u, 1u}) {
-            for (const Tier activations : all_tiers) {
-                for (const Tier stash : all_tiers) {
-                    if (stash == Tier::gpu && knobs.base != Base::card) continue;
-                    if (!has_drive && (stash == Tier::nvme || activations == Tier::nvme)) continue;
-                    knobs.window = window;
-                    knobs.activations = activations;
-                    knobs.stash = stash;
-                    if (fits(knobs)) return knobs;
+    // --- what fits -----------------------------------------------------------------------------
+
+    TierBytes needs_of(const Plan& plan) const {
+        TierBytes needs = sizes_.of(plan);
+        if (needs.nvme_bytes > 0 && question_.store_bytes) {
+            needs.nvme_bytes = question_.store_bytes(lay_slots(workload(), plan));
+        }
+        return needs;
+    }
+
+    // As needs_of, but the store is asked only where its answer matters.
+    TierBytes quick_needs_of(const Plan& plan) const {
+        const TierBytes needs = sizes_.of(plan);
+        return missing_of(needs) == 0 ? needs_of(plan) : needs;
+    }
+
+    uint64_t missing_of(const TierBytes& needs) const {
+        return shortfall(needs, question_.ceilings) +
+               excess(needs.gpu_bytes + needs.ram_bytes, question_.memory_ceiling_bytes);
+    }
+
+    // What the choice needs, if it fits.
+    std::optional<TierBytes> try_choice(const Choice& choice) {
+        const TierBytes needs = quick_needs_of(plan_of_choice(choice));
+        const uint64_t missing = missing_of(needs);
+        if (missing == 0) return needs;
+        if (missing < least_missing_) {
+            least_missing_ = missing;
+            nearest_ = choice;
+        }
+        return std::nullopt;
+    }
+    bool fits(const Choice& choice) { return try_choice(choice).has_value(); }
+
+    uint32_t layers_that_can_keep() const {
+        return workload().kept_bytes == 0 ? 0 : layer_count(workload()) - 2;
+    }
+
+    // Where everything must be kept, what is tried keeps on the gpu all that it can.
+    bool must_keep() const { return question_.fixed.keeps.value_or(false); }
+
+    std::vector<uint32_t> groups() const {
+        const uint32_t most = workload().micro_batch_count_max;
+        if (question_.fixed.group) return {std::min(*question_.fixed.group, most)};
+        if (reach_ == Reach::memory) return {most};
+        std::vector<uint32_t> groups;
+        for (uint32_t group = most; group >= 1; group /= 2) groups.push_back(group);
+        return groups;
+    }
+
+    std::vector<Tier> tiers(std::initializer_list<Tier> open) const {
+        std::vector<Tier> usable;
+        for (const Tier tier : open) {
+            if (tier == Tier::nvme && (question_.path_count == 0 || reach_ == Reach::memory)) {
+                continue;
+            }
+            usable.push_back(tier);
+        }
+        return usable;
+    }
+
+    // The first way to leave open what the choice leaves open that fits, best first: rings shrink
+    // before a tier changes, a tier changes before passes multiply. Rings of one slot, without any
+    // overlap, come last of all.
+    std::optional<Choice> fit(Choice choice, const std::vector<uint32_t>& ring_slots,
+                              const std::vector<Tier>& stashes) {
+        const Fixed& fixed = question_.fixed;
+        // What is tried differs in nothing that can be a fault of a plan.
+        choice.group = groups().front();
+        choice.window = fixed.window.value_or(1);
+        if (const char* fault = find_fault(workload(), plan_of_choice(choice))) {
+            fault_ = fault;
+            return std::nullopt;
+        }
+        const bool on_card = choice.hi == Tier::gpu && choice.opt == Tier::gpu;
+        const std::vector<Tier> accumulators =
+            fixed_or(fixed.accumulators, on_card ? tiers({Tier::gpu, Tier::ram, Tier::nvme})
+                                                 : tiers({Tier::ram, Tier::nvme}));
+        const std::vector<Tier> activations =
+            fixed.activations ? std::vector{Tier::gpu} : tiers({Tier::gpu, Tier::ram, Tier::nvme});
+        for (const std::vector<uint32_t>& slots : {ring_slots, std::vector<uint32_t>{1}}) {
+            for (const uint32_t group : groups()) {
+                for (const uint32_t window : fixed_or(fixed.window, {2u, 1u})) {
+                    for (const Tier activation : activations) {
+                        for (const Tier stash : fixed_or(fixed.stash, stashes)) {
+                            for (const Tier accumulator : accumulators) {
+                                for (const uint32_t slot_count : slots) {
+                                    choice.group = group;
+                                    choice.window = window;
+                                    choice.activations = activation;
+                                    choice.stash = stash;
+                                    choice.accumulators = accumulator;
+                                    choice.ring_slots = slot_count;
+                                    if (keep_all_if_asked(choice)) return choice;
+                                }
+                            }
+                        }
+                    }
                 }
             }
         }
         return std::nullopt;
     }
 
-    // As many layers as the gpu still has room for.
-    void keep_layers(Knobs& knobs) {
-        const Workload& workload = question_.workload;
-        if (workload.kept_bytes == 0 || head_layer(workload) < 2) return;
-        const TierBytes needs = bytes_needed(workload, plan_of(question_, knobs));
-        CHECK_LE(needs.gpu_bytes, question_.ceilings.gpu_bytes);
-        const uint64_t layer_bytes = workload.kept_bytes * workload.micro_batch_count_max;
-        const uint64_t room = question_.ceilings.gpu_bytes - needs.gpu_bytes;
-        const uint64_t most = head_layer(workload) - 1;
-        knobs.kept_layer_count = static_cast<uint32_t>(std::min(most, room / layer_bytes));
-        CHECK(fits(knobs));
+    // Whether it fits, with all layers keeping where that is fixed.
+    bool keep_all_if_asked(Choice& choice) {
+        choice.gpu_kept_count = choice.ram_kept_count = 0;
+        if (!must_keep()) return fits(choice);
+        const TierBytes bare = quick_needs_of(plan_of_choice(choice));
+        if (missing_of(bare) == 0) keep_most(choice, bare, Tier::ram);
+        const uint32_t kept = choice.gpu_kept_count + choice.ram_kept_count;
+        if (kept == layers_that_can_keep()) return fits(choice);
+        choice.gpu_kept_count = layers_that_can_keep();  // for the numbers
+        choice.ram_kept_count = 0;
+        return fits(choice);
+    }
+
+    // As many layers as there is room for beside `needs`, on the gpu and, if `farthest` is ram, in
+    // ram where the gpu is full: that is reached through a ring on the gpu.
+    void keep_most(Choice& choice, const TierBytes& needs, Tier farthest) const {
+        const uint32_t most = layers_that_can_keep();
+        if (most == 0) return;
+        const uint64_t layer_bytes =
+            workload().kept_bytes * std::min(choice.group, workload().micro_batch_count_max);
+        const uint64_t memory_free =
+            excess(question_.memory_ceiling_bytes, needs.gpu_bytes + needs.ram_bytes);
+        const uint64_t gpu_free =
+            std::min(memory_free, excess(question_.ceilings.gpu_bytes, needs.gpu_bytes));
+        choice.gpu_kept_count =
+            static_cast<uint32_t>(std::min<uint64_t>(most, gpu_free / layer_bytes));
+        const uint64_t ring_bytes = workload().kept_bytes * RingSizes{}.gpu_kept;
+        if (farthest == Tier::gpu || choice.gpu_kept_count == most || gpu_free < ring_bytes) return;
+        const auto beside_ring = static_cast<uint32_t>((gpu_free - ring_bytes) / layer_bytes);
+        const uint64_t ram_free = std::min(memory_free - ring_bytes - beside_ring * layer_bytes,
+                                           excess(question_.ceilings.ram_bytes, needs.ram_bytes));
+        const auto in_ram =
+            static_cast<uint32_t>(std::min<uint64_t>(most - beside_ring, ram_free / layer_bytes));
+        if (beside_ring + in_ram <= choice.gpu_kept_count) return;
+        choice.gpu_kept_count = beside_ring;
+        choice.ram_kept_count = in_ram;
     }
 
     // As many parts as ram has room for.
-    void cache_parts(Knobs& knobs) {
+    void cache_parts(Choice& choice) {
+        if (question_.fixed.parameters && question_.fixed.optimizer) return;
+        const uint64_t least_missing = least_missing_;
+        const std::optional<Choice> nearest = nearest_;
         double low = 0;
         double high = 1;
         for (int step = 0; step < 7; ++step) {
-            knobs.cached_share = (low + high) / 2;
-            (fits(knobs) ? low : high) = knobs.cached_share;
+            choice.cached_share = (low + high) / 2;
+            (fits(choice) ? low : high) = choice.cached_share;
         }
-        knobs.cached_share = low;
+        choice.cached_share = low;
+        least_missing_ = least_missing;  // too large a cache is no miss
+        nearest_ = nearest;
     }
 
-    bool consider_alone(Base base) {
-        std::optional<Knobs> knobs = fit({.base = base});
-        if (!knobs) return false;
-        keep_layers(*knobs);
-        simulate_it(*knobs);
-        return true;
+    // --- what it promises ----------------------------------------------------------------------
+
+    void promise(Choice choice) {
+        choice.twice_share = question_.fixed.twice_share.value_or(0);
+        const bool is_known =
+            std::ranges::find(promises_, choice, &Promise::choice) != promises_.end();
+        if (is_known || !fits(choice)) return;
+        promises_.push_back({choice, bound_of(choice)});
+        CHECK_GT(promises_.back().bound_s, 0.0);
     }
 
-    void consider_drive() {
-        for (const Base base : {Base::weights_in_ram, Base::nvme}) {
-            for (const uint32_t ring_slots : {2u, 8u}) {
-                std::optional<Knobs> knobs = fit({.base = base, .ring_slots = ring_slots});
-                if (!knobs) continue;
-                keep_layers(*knobs);
-                cache_parts(*knobs);
-                const double gated_s = simulate_it(*knobs);
-                if (base == Base::nvme) share_twice(*knobs, gated_s);
+    double bound_of(const Choice& choice) const {
+        return bound_s(workload(), plan_of_choice(choice), question_.machine, question_.effort);
+    }
+
+    // The choice as it is, with what the gpu still has room to keep, and with ram's room too.
+    void promise_keeping(const Choice& bare) {
+        if (must_keep() || question_.fixed.keeps == false || layers_that_can_keep() == 0) {
+            return promise(bare);
+        }
+        const std::optional<TierBytes> needs = try_choice(bare);
+        CHECK(needs.has_value());
+        for (const Tier farthest : {Tier::gpu, Tier::ram}) {
+            Choice choice = bare;
+            keep_most(choice, *needs, farthest);
+            promise(choice);
+        }
+    }
+
+    void promise_in_memory(const Homes& homes) {
+        const bool on_card = homes.hi == Tier::gpu && homes.opt == Tier::gpu;
+        const std::optional<Choice> choice = fit(
+            {.hi = homes.hi, .opt = homes.opt}, {6, 4, 3, 2},
+            on_card ? tiers({Tier::gpu, Tier::ram, Tier::nvme}) : tiers({Tier::ram, Tier::nvme}));
+        if (choice) promise_keeping(*choice);
+    }
+
+    void promise_on_drive(const Homes& homes) {
+        using Slots = std::vector<uint32_t>;
+        for (const Slots& slots : {Slots{8, 6, 4, 3, 2}, Slots{2}}) {
+            for (const auto& stashes : {tiers({Tier::ram, Tier::nvme}), tiers({Tier::nvme})}) {
+                const std::optional<Choice> fitting =
+                    fit({.hi = homes.hi, .opt = homes.opt}, slots, stashes);
+                if (!fitting && stashes.size() > 1) return;  // nor does what is left to try
+                if (!fitting) continue;
+                Choice choice = *fitting;
+                cache_parts(choice);
+                promise_keeping(choice);
+                // What is computed again may cost more than what the cache saves.
+                if (choice.cached_share > 0) promise_keeping(*fitting);
             }
         }
     }
 
-    // The step over the share has one valley: from none, in quarters, as long as it gets shorter;
-    // then the eighth on either side.
-    void share_twice(Knobs knobs, double best_s) {
-        double best = 0;
-        const auto is_better = [&](double share) {
-            knobs.twice_share = share;
-            const double step_s = simulate_it(knobs);
-            if (step_s >= best_s) return false;
-            best_s = step_s;
-            best = share;
-            return true;
-        };
-        for (const double share : {0.5, 0.75, 1.0}) {
-            if (!is_better(share)) break;
-        }
-        for (const double share : {best - 0.125, best + 0.125}) {
-            if (share > 0 && share < 1) is_better(share);
+    // --- which is the fastest ------------------------------------------------------------------
+
+    void simulate_promises() {
+        std::ranges::stable_sort(promises_, {}, &Promise::bound_s);
+        for (const Promise& one : promises_) {
+            if (candidates_.size() >= question_.simulation_count_max) return;
+            if (one.bound_s >= worth_simulating * best_s_) return;  // nor are those that follow
+            Choice choice = one.choice;
+            const double before_s = best_s_;
+            if (can_update_twice(choice)) {
+                choice.twice_share = twice_share_;
+                while (choice.twice_share > 0 && bound_of(choice) >= worth_simulating * best_s_) {
+                    choice.twice_share -= twice_grid;
+                }
+            }
+            const double step_s = simulate_it(choice);
+            if (step_s < before_s && can_update_twice(choice)) {
+                find_twice_share(choice, step_s, one.bound_s);
+            }
         }
     }
 
-    double simulate_it(const Knobs& knobs) {
-        CHECK(knobs.cached_share >= 0 && knobs.cached_share <= 1);
-        CHECK(knobs.twice_share >= 0 && knobs.twice_share <= 1);
-        Candidate candidate{.base = knobs.base,
-                            .cached_share = knobs.cached_share,
-                            .twice_share = knobs.twice_share,
-                            .kept_layer_count = knobs.kept_layer_count,
-                            .plan = plan_of(question_, knobs),
+    bool can_update_twice(const Choice& choice) const {
+        return !question_.fixed.twice_share && choice.hi == Tier::nvme && choice.opt == Tier::nvme;
+    }
+
+    // The step over the share has one valley, near where the bound, which rises with it, meets the
+    // step, which falls. From a first guess it is followed downwards on a grid.
+    void find_twice_share(Choice choice, double step_s, double bound_s) {
+        if (step_s <= is_at_bound * bound_s) return;
+        if (choice.twice_share == 0) {
+            const double meeting_s = (step_s + bound_s) / 2;
+            while (choice.twice_share < 1 && bound_of(choice) < meeting_s) {
+                choice.twice_share += twice_grid;
+            }
+            improves(choice);
+        }
+        for (const double direction : {-twice_grid, twice_grid}) {
+            choice.twice_share = twice_share_ + direction;
+            while (choice.twice_share >= 0 && choice.twice_share <= 1 && improves(choice)) {
+                choice.twice_share += direction;
+            }
+        }
+    }
+
+    // Simulates, unless the bound says that it is not worth it.
+    bool improves(const Choice& choice) {
+        if (candidates_.size() >= question_.simulation_count_max || !fits(choice)) return false;
+        if (bound_of(choice) >= worth_simulating * best_s_) return false;
+        const bool is_known = std::ranges::any_of(
+            candidates_, [&](const Candidate& known) { return known.choice == choice; });
+        if (is_known) return false;
+        const double before_s = best_s_;
+        return simulate_it(choice) < before_s;
+    }
+
+    double simulate_it(const Choice& choice) {
+        Candidate candidate{.base = Base::card,
+                            .choice = choice,
+                            .plan = plan_of_choice(choice),
                             .needs = {},
                             .forecast = {}};
-        candidate.needs = bytes_needed(question_.workload, candidate.plan);
-        const Result<Schedule> schedule = build(question_.workload, candidate.plan);
+        candidate.base = base_of(candidate.plan);
+        candidate.needs = needs_of(candidate.plan);
+        CHECK_EQ(missing_of(candidate.needs), 0u);
+        const Result<Schedule> schedule = build(workload(), candidate.plan);
         CHECK(schedule.ok());
         candidate.forecast = simulate(*schedule, question_.machine, question_.effort);
+        const double step_s = candidate.forecast.step_s;
+        if (step_s < best_s_) {
+            best_s_ = step_s;
+            twice_share_ = choice.twice_share;
+        }
         candidates_.push_back(std::move(candidate));
-        return candidates_.back().forecast.step_s;
+        return step_s;
     }
 
-    Answer answer() {
+    Findings findings() {
+        CHECK_LE(candidates_.size(), question_.simulation_count_max);
+        Findings findings;
+        if (nearest_) findings.nearest = needs_of(plan_of_choice(*nearest_));
+        if (candidates_.empty()) return findings;
         std::ranges::stable_sort(
             candidates_, {}, [](const Candidate& candidate) { return candidate.forecast.step_s; });
-        Answer answer{.best = std::move(candidates_.front()), .others = {}};
+        findings.answer = Answer{.best = std::move(candidates_.front()), .others = {}};
         candidates_.erase(candidates_.begin());
-        answer.others = std::move(candidates_);
-        return answer;
-    }
-
-    Error does_not_fit() const {
-        const auto tier = [](std::string_view name, uint64_t needed, uint64_t given) {
-            return fmt::format("{} {} of {}{}", name, format_bytes(needed), format_bytes(given),
-                               needed > given ? " (too little)" : "");
-        };
-        const TierBytes& given = question_.ceilings;
-        return {ErrorCode::does_not_fit,
-                fmt::format("no placement fits; the nearest needs {}, {}, {}",
-                            tier("gpu", nearest_.gpu_bytes, given.gpu_bytes),
-                            tier("ram", nearest_.ram_bytes, given.ram_bytes),
-                            tier("nvme", nearest_.nvme_bytes, given.nvme_bytes)),
-                question_.path_count == 0 ? "a drive would take what ram cannot" : ""};
+        findings.answer->others = std::move(candidates_);
+        return findings;
     }
 
     const Question& question_;
+    const Sizes sizes_;
+    Reach reach_ = Reach::memory;
+    std::vector<Promise> promises_;
     std::vector<Candidate> candidates_;
+    double twice_share_ = 0;  // of the best so far
+    double best_s_ = std::numeric_limits<double>::infinity();
     uint64_t least_missing_ = std::numeric_limits<uint64_t>::max();
-    TierBytes nearest_;
+    std::optional<Choice> nearest_;  // of those that do not fit
+    std::string fault_;
 };
 
 }  // namespace
@@ -229,35 +420,27 @@ std::string_view name_of(Base base) {
         case Base::card: return "card";
         case Base::states_in_ram: return "states in ram";
         case Base::ram: return "ram";
+        case Base::states_on_nvme: return "states on nvme";
         case Base::weights_in_ram: return "weights in ram";
         case Base::nvme: return "nvme";
     }
     CHECK(false);
 }
 
-uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings) {
-    return excess(needs.gpu_bytes, ceilings.gpu_bytes) +
-           excess(needs.ram_bytes, ceilings.ram_bytes) +
-           excess(needs.nvme_bytes, ceilings.nvme_bytes);
-}
-
-TierBytes bytes_needed(const Workload& workload, const Plan& plan) {
-    return bytes_needed(workload, lay_slots(workload, plan));
-}
-
-TierBytes bytes_needed(const Workload& workload, const SlotTable& table) {
-    TierBytes needs{.gpu_bytes = table.workspace_offset_bytes + workload.workspace_bytes};
-    for (const Slot& slot : table.slots) {
-        if (slot.tier == Tier::ram) {
-            needs.ram_bytes = std::max(needs.ram_bytes, slot.offset_bytes + slot.size_bytes);
-        } else if (slot.tier == Tier::nvme) {
-            needs.nvme_bytes += slot.size_bytes * slot.copy_count;
-        }
+Base base_of(const Plan& plan) {
+    Tier hi = Tier::gpu;
+    Tier opt = Tier::gpu;
+    for (const PartHomes& homes : plan.homes) {
+        hi = std::max(hi, homes.hi);
+        opt = std::max(opt, homes.opt);
     }
-    return needs;
+    if (hi == Tier::nvme) return Base::nvme;
+    if (opt == Tier::nvme) return hi == Tier::gpu ? Base::states_on_nvme : Base::weights_in_ram;
+    if (hi == Tier::ram) return Base::ram;
+    return opt == Tier::gpu ? Base::card : Base::states_in_ram;
 }
 
-Result<Answer> find_plan(const Question& question) {
+Result<Findings> search(const Question& question) {
     CHECK_EQ(question.workload.purpose, Purpose::train);
     CHECK_EQ(question.effort.layers.size(), question.workload.layout.layers.size());
     if (std::string fault = find_fault(question.machine); !fault.empty()) {
@@ -269,6 +452,24 @@ Result<Answer> find_plan(const Question& question) {
                      "measure it with headrace bench nvme"};
     }
     return Search(question).run();
+}
+
+Result<Answer> find_plan(const Question& question) {
+    Result<Findings> findings = search(question);
+    if (!findings) return findings.error();
+    if (findings->answer) return std::move(*findings->answer);
+    const auto tier = [](std::string_view name, uint64_t needed, uint64_t given) {
+        return fmt::format("{} {} of {}{}", name, format_bytes(needed), format_bytes(given),
+                           needed > given ? " (too little)" : "");
+    };
+    const TierBytes& given = question.ceilings;
+    const TierBytes& needs = findings->nearest;
+    return Error{ErrorCode::does_not_fit,
+                 fmt::format("no placement fits; the nearest needs {}, {}, {}",
+                             tier("gpu", needs.gpu_bytes, given.gpu_bytes),
+                             tier("ram", needs.ram_bytes, given.ram_bytes),
+                             tier("nvme", needs.nvme_bytes, given.nvme_bytes)),
+                 question.path_count == 0 ? "a drive would take what ram cannot" : ""};
 }
 
 }  // namespace headrace::offload

@@ -1,63 +1,60 @@
-// The planner: of all placements that stay inside the ceilings, the one whose simulated step is the
-// shortest. It asks in the order of what is near: does the job fit the card whole, then with states
-// in ram, then in ram; only then does it use the drive, and there it weighs cached parts, weights
-// in ram, read-ahead and updates computed twice against one another by simulation, because which of
-// them wins depends on the machine. Whatever it answers has the same bits.
+// The planner: of all placements that stay inside the ceilings and keep to what a run fixes, the
+// one whose simulated step is the shortest. It asks in the order of what is near: does the job fit
+// the card whole, then the card and ram, with all micro-batches in one pass; only if not does it
+// use smaller passes and the drive. There it weighs cached parts, weights in ram, read-ahead,
+// gradients on the drive and updates computed twice against one another by simulation, because
+// which of them wins depends on the machine. Whatever it answers has the same bits.
 //
-// A pure function; a 13B model takes tens of milliseconds, 70B below a second.
+// Most choices need no simulation: those whose bound (offload/bound.h) is no better than the best
+// simulated step are passed over, and no more than a given number are simulated at all.
+//
+// A pure function; a 13B model takes a tenth of a second, 70B about half of one.
 #pragma once
 
+#include <functional>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "offload/choice.h"
 #include "offload/simulate.h"
+#include "offload/sizes.h"
 #include "offload/slots.h"
 
 namespace headrace::offload {
-
-struct TierBytes {
-    uint64_t gpu_bytes = 0;
-    uint64_t ram_bytes = 0;
-    uint64_t nvme_bytes = 0;
-    bool operator==(const TierBytes&) const = default;
-};
-
-// What is needed beyond what is given.
-constexpr uint64_t excess(uint64_t needed, uint64_t given) {
-    return needed > given ? needed - given : 0;
-}
-// The same of all tiers together; 0: it fits.
-uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings);
-
-// What the slots of a plan take.
-TierBytes bytes_needed(const Workload& workload, const SlotTable& table);
-TierBytes bytes_needed(const Workload& workload, const Plan& plan);
 
 struct Question {
     const Workload& workload;  // for training; kept_bytes 0: nothing can be kept
     const Machine& machine;
     const Effort& effort;
     TierBytes ceilings;
+    // Of gpu and ram together, where both are one memory.
+    uint64_t memory_ceiling_bytes = std::numeric_limits<uint64_t>::max();
     uint32_t path_count = 0;  // of the store: 0: there is no drive
-    // Whether every step must be durable, where the store is used at all.
-    CommitAt commit_at = CommitAt::every_step;
+    Fixed fixed{};
+    CommitRule commits{};
+    // What the store takes for the slots on nvme; empty: what they hold.
+    std::function<uint64_t(const SlotTable&)> store_bytes{};
+    size_t simulation_count_max = 14;
+    double twice_share_hint = 0;  // where the search for the share begins: a multiple of 1/8
 };
 
-// Where the bytes that decide live.
+// Where the bytes that decide live, by the farthest tier that any weight and any state is on.
 enum class Base : uint8_t {
     card,            // everything on the gpu: nothing is offloaded
     states_in_ram,   // weights on the gpu, optimizer states in ram
     ram,             // all in ram
+    states_on_nvme,  // weights on the gpu, states on nvme
     weights_in_ram,  // weights in ram, states on nvme
     nvme,            // both on nvme, but for cached parts
 };
 std::string_view name_of(Base base);
+Base base_of(const Plan& plan);
 
 struct Candidate {
     Base base = Base::card;
-    double cached_share = 0;  // of the parts: whole in ram, spread over the layers
-    double twice_share = 0;   // of the parts that can: their update is computed twice
-    uint32_t kept_layer_count = 0;
+    Choice choice;
     Plan plan;
     TierBytes needs;
     Forecast forecast;
@@ -68,7 +65,17 @@ struct Answer {
     std::vector<Candidate> others;  // that were simulated too, the faster ones first
 };
 
-// Error (does_not_fit): what the nearest miss needs on each tier beside the ceilings.
+struct Findings {
+    std::optional<Answer> answer;  // nothing: no placement fits
+    // Then: what the placement needs that lacks the fewest bytes.
+    TierBytes nearest;
+};
+
+// Error (usage): a machine without sense, or something fixed that cannot be.
+Result<Findings> search(const Question& question);
+
+// The same, where nothing fits as an Error (does_not_fit): what the nearest miss needs on each tier
+// beside the ceilings.
 Result<Answer> find_plan(const Question& question);
 
 }  // namespace headrace::offload

@@ -1,8 +1,11 @@
-// Spread: chooses a share of a row of items evenly: of every prefix as many as the share says, as
-// near as whole items allow.
+// Shares of a row of items, chosen evenly: of every prefix as many as the share says, as near as
+// whole items allow.
 #pragma once
 
+#include <array>
+
 #include "offload/check.h"
+#include "offload/tier.h"
 
 namespace headrace::offload {
 
@@ -22,6 +25,48 @@ class Spread {
   private:
     double share_ = 0;
     double debt_ = 0;  // what the items so far should have had, beyond those that were chosen
+};
+
+// Which share of a kind of bytes lives on which tier; the three add up to 1 (within 1e-9).
+struct TierShares {
+    std::array<double, 3> share_of_tier = {};  // indexed by Tier: gpu, ram, nvme
+
+    double share(Tier tier) const { return share_of_tier[static_cast<size_t>(tier)]; }
+    static TierShares all_on(Tier tier) {
+        TierShares shares;
+        CHECK_LT(static_cast<size_t>(tier), shares.share_of_tier.size());
+        shares.share_of_tier[static_cast<size_t>(tier)] = 1;
+        return shares;
+    }
+    bool operator==(const TierShares&) const = default;
+};
+
+// The tiers of a row of items, each tier its share of every prefix.
+class TierSpread {
+  public:
+    explicit TierSpread(const TierShares& shares) : shares_(shares) {}
+
+    // Of the next item: the tier that lacks most of what it should have.
+    Tier next() {
+        ++item_count_;
+        Tier best = Tier::nvme;
+        double largest_debt = -2;  // below any: no tier is ever more than one item ahead
+        for (const Tier tier : all_tiers) {
+            const double debt = shares_.share(tier) * item_count_ - given(tier);
+            if (shares_.share(tier) <= 0 || debt <= largest_debt) continue;
+            largest_debt = debt;
+            best = tier;
+        }
+        given(best) += 1;
+        return best;
+    }
+
+  private:
+    double& given(Tier tier) { return given_[static_cast<size_t>(tier)]; }
+
+    const TierShares shares_;
+    double item_count_ = 0;
+    std::array<double, 3> given_ = {};
 };
 
 }  // namespace headrace::offload

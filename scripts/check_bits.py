@@ -25,7 +25,7 @@ HASHES = ("weights_sha256", "states_sha256", "history_sha256")
 # Small, and the same in every row. Clipping at 0.5 triggers at every step.
 BATCH = ["per_device_train_batch_size=1", "gradient_accumulation_steps=3", "max_length=128",
          "learning_rate=2e-4", "warmup_ratio=0", "max_grad_norm=0.5",
-         "gpu_budget=768MiB", "ram_budget=256MiB"]
+         "gpu_budget=768MiB", "ram_budget=256MiB", "parameters=nvme", "optimizer=nvme"]
 DRIVES = {1: ["drive0"], 3: ["drive0", "drive1", "drive2"]}
 ROOMY = ["gpu_budget=4GiB", "ram_budget=4GiB"]
 
@@ -51,6 +51,8 @@ MATRIX = {
                                 "micro_batches_per_pass=1"]),
     "committed, in memory": (3, ["parameters=gpu", "optimizer=ram", "commit=every_step", *ROOMY]),
     "saves": (1, ["commit=at_saves", "save_steps=1"]),
+    "as the planner likes": (1, ["parameters=auto", "optimizer=auto"]),
+    "and with room": (1, ["parameters=auto", "optimizer=auto", *ROOMY]),
     "no clipping": (1, ["max_grad_norm=0"]),
 }
 DIFFERENT = "no clipping"

@@ -27,7 +27,7 @@ MODEL = "models/smollm2-135m-instruct"  # scripts/prepare_model.py
 DATA = "data/devil/train.jsonl"  # scripts/prepare_devil.py
 BATCH = ["per_device_train_batch_size=1", "gradient_accumulation_steps=3", "max_length=128",
          "learning_rate=2e-4", "warmup_ratio=0", "max_grad_norm=0.5", "optimizer_states=fp32"]
-ON_NVME = ["gpu_budget=768MiB", "ram_budget=256MiB"]
+ON_NVME = ["gpu_budget=768MiB", "ram_budget=256MiB", "parameters=nvme", "optimizer=nvme"]
 RESIDENT = ["gpu_budget=4GiB", "ram_budget=4GiB", "parameters=gpu", "optimizer=ram"]
 
 

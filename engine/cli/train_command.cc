@@ -86,6 +86,9 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
                               fmt::format("stopped by signal {} while reading the data", number),
                               ""};
     }
+    Result<std::optional<MachineFile>> machine =
+        load_measured_machine(context.environment.measured_machine);
+    if (!machine) return machine.error();
     Terminal& terminal = context.terminal;
     for (const std::string& note : inputs->notes) terminal.say(note);
     return train(
@@ -95,6 +98,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .train_data = inputs->train_data,
          .eval_data = inputs->eval_data ? &*inputs->eval_data : nullptr,
          .drive_cache = context.environment.drive_cache,
+         .machine = std::move(*machine),
          .drives = context.hooks.drives},
         {.note = [&](const std::string& line) { terminal.say(line); },
          .warn = [&](const std::string& line) { terminal.warn(line); },

@@ -183,6 +183,17 @@ std::optional<double> share_in(const YamlValue& value) {
     return share <= 1 ? std::optional(share) : std::nullopt;
 }
 
+Fault read(const OptionalShareField& field, const YamlValue& value, RunConfig& config) {
+    if (is_auto(value)) {
+        field.of(config).reset();
+        return {};
+    }
+    const std::optional<double> share = share_in(value);
+    if (!share) return must_be("a share of at least 0 and at most 1, such as 0.5, or auto", value);
+    field.of(config) = *share;
+    return {};
+}
+
 constexpr std::string_view shares_wanted =
     "gpu, ram, nvme, auto, or shares such as {gpu: 10%, ram: 40%, nvme: 50%}";
 
@@ -280,6 +291,10 @@ std::string write(const OptionalCountField& field, RunConfig& config) {
 }
 std::string write(const RealField& field, RunConfig& config) {
     return fmt::format("{}", field.of(config));  // the shortest text that reads back the same
+}
+std::string write(const OptionalShareField& field, RunConfig& config) {
+    const std::optional<double> share = field.of(config);
+    return share ? fmt::format("{}", *share) : "auto";
 }
 std::string write(const SizeField& field, RunConfig& config) {
     const std::optional<uint64_t> size_bytes = field.of(config);

@@ -161,7 +161,7 @@ constexpr Key key_table[] = {
                    { return c.offload.advanced.accumulator_tier; }, off_device}},
     {"offload.advanced.update_twice",
      "share of the parts on nvme that are updated before forward and again in backward",
-     RealField{[](RunConfig& c) -> auto& { return c.offload.advanced.update_twice; }, 0, 1}},
+     OptionalShareField{[](RunConfig& c) -> auto& { return c.offload.advanced.update_twice; }}},
     {"offload.advanced.update_threads", "threads of the optimizer update",
      OptionalCountField{[](RunConfig& c) -> auto&
                             { return c.offload.advanced.update_threads; }, 1, none, threads_max}},

@@ -54,6 +54,9 @@ struct RealField {
     double max;
     enum class Ends : uint8_t { closed, open_below, open_above } ends = Ends::closed;
 };
+struct OptionalShareField {  // 0 to 1, or `auto`
+    FieldOf<std::optional<double>> of;
+};
 struct SizeField {  // a size, or a size per second, or `auto`
     FieldOf<std::optional<uint64_t>> of;
     uint64_t min_bytes;
@@ -76,8 +79,8 @@ struct ChoiceField {  // one of `names`; get and set count from the first
 };
 
 using Field = std::variant<SwitchField, OptionalSwitchField, TextField, TextListField, CountField,
-                           SeedField, OptionalCountField, RealField, SizeField, SharesField,
-                           TierField, DtypeField, ChoiceField>;
+                           SeedField, OptionalCountField, RealField, OptionalShareField, SizeField,
+                           SharesField, TierField, DtypeField, ChoiceField>;
 
 struct Key {
     std::string_view name;  // dotted: offload.advanced.part_bytes

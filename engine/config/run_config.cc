@@ -42,13 +42,6 @@ std::string_view name_of(CommitMode commit) {
     CHECK(false);
 }
 
-TierShares TierShares::all_on(offload::Tier tier) {
-    TierShares shares;
-    CHECK_LT(static_cast<size_t>(tier), shares.share_of_tier.size());
-    shares.share_of_tier[static_cast<size_t>(tier)] = 1;
-    return shares;
-}
-
 std::string text_of(const TierShares& shares) {
     std::string text;
     for (const offload::Tier tier : offload::all_tiers) {

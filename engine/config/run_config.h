@@ -6,7 +6,6 @@
 // they have one, with the unit added. Sizes are bytes. Nothing here reads a file or a clock.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "engine/config/loss_scale.h"
 #include "engine/torch/ops/kernels.h"
 #include "offload/dtype.h"
+#include "offload/spread.h"
 #include "offload/state_format.h"
 #include "offload/tier.h"
 
@@ -32,14 +32,7 @@ std::string_view name_of(LrSchedule schedule);  // "linear", "cosine", "constant
 std::string_view name_of(IoEngine engine);      // "auto", "uring", "threads"
 std::string_view name_of(CommitMode commit);    // "auto", "every_step", "at_saves"
 
-// Which share of a kind of bytes lives on which tier; the three add up to 1 (within 1e-9).
-struct TierShares {
-    std::array<double, 3> share_of_tier = {};  // indexed by offload::Tier: gpu, ram, nvme
-
-    double share(offload::Tier tier) const { return share_of_tier[static_cast<size_t>(tier)]; }
-    static TierShares all_on(offload::Tier tier);
-    bool operator==(const TierShares&) const = default;
-};
+using offload::TierShares;
 
 // "nvme" where one tier has everything, else "{gpu: 0.1, ram: 0.4, nvme: 0.5}".
 std::string text_of(const TierShares& shares);
@@ -55,7 +48,7 @@ struct AdvancedConfig {
     std::optional<offload::Tier> stash_tier;        // gradients that wait for the verdict
     std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
     // The share of parts on nvme whose update is computed twice (offload/slots.h, Plan::twice).
-    double update_twice = 0;
+    std::optional<double> update_twice;
     std::optional<int64_t> update_threads;
     std::optional<int64_t> compute_threads;  // part of the numerics record
     Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "engine/models/effort.h"
 #include "engine/models/shape.h"
 #include "engine/torch/llama.h"
 #include "engine/train/placement.h"
+#include "offload/bound.h"
 #include "offload/build.h"
 #include "offload/units.h"
 
@@ -25,26 +25,9 @@ using offload::Workload;
 
 namespace {
 
-// Parts are so large that a model has about this many: a plan needs no finer ones.
-constexpr uint64_t planned_part_count = 192;
-constexpr uint64_t part_bytes_min = 4 * offload::mib;
-constexpr uint64_t part_bytes_max = 64 * offload::mib;
-
 // What must be gained for a change to be worth naming.
 constexpr double worth_naming = 0.97;
-
-uint64_t part_bytes_of(const RunConfig& config, uint64_t parameter_count) {
-    if (config.offload.advanced.part_bytes) return *config.offload.advanced.part_bytes;
-    const uint64_t model_bytes = bytes_of(config.dtype, parameter_count);
-    return std::clamp(std::bit_ceil(model_bytes / planned_part_count + 1), part_bytes_min,
-                      part_bytes_max);
-}
-
-TierBytes ceilings_of(const OffloadConfig& config, const TierBytes& machine) {
-    return {.gpu_bytes = config.gpu_budget_bytes.value_or(machine.gpu_bytes),
-            .ram_bytes = config.ram_budget_bytes.value_or(machine.ram_bytes),
-            .nvme_bytes = config.nvme_budget_bytes.value_or(machine.nvme_bytes)};
-}
+constexpr size_t remedy_simulations_max = 4;
 
 Job job_of(const RunConfig& config, const LlamaConfig& model) {
     const LlamaCompute compute(without_extras(model), config.dtype);
@@ -57,7 +40,18 @@ Job job_of(const RunConfig& config, const LlamaConfig& model) {
             .kept_bytes = compute.kept_bytes(rows, config.max_length)};
 }
 
-// The same plan on a changed machine.
+offload::Effort effort_of(const RunForecast& forecast) {
+    return effort_of(forecast.model, forecast.job.row_count_max, forecast.job.column_count_max);
+}
+
+// The same plan on a changed machine: what it cannot beat there, and what it takes.
+double bound_on(const RunForecast& forecast, const offload::Effort& effort,
+                void (*change)(Machine&)) {
+    Machine machine = forecast.machine.machine;
+    change(machine);
+    return bound_s(forecast.placement.workload, forecast.placement.plan, machine, effort);
+}
+
 double step_on(const RunForecast& forecast, const offload::Schedule& schedule,
                const offload::Effort& effort, void (*change)(Machine&)) {
     Machine machine = forecast.machine.machine;
@@ -65,8 +59,10 @@ double step_on(const RunForecast& forecast, const offload::Schedule& schedule,
     return simulate(schedule, machine, effort).step_s;
 }
 
-void find_remedies(const Workload& workload, const offload::Schedule& schedule,
-                   const offload::Effort& effort, RunForecast& forecast) {
+void find_remedies(const RunConfig& config, const Site& site, const offload::Schedule& schedule,
+                   RunForecast& forecast) {
+    const Workload& workload = forecast.placement.workload;
+    const offload::Effort effort = effort_of(forecast);
     struct Change {
         std::string_view name;
         void (*apply)(Machine&);
@@ -87,18 +83,18 @@ void find_remedies(const Workload& workload, const offload::Schedule& schedule,
                    m.memory_bytes_per_s *= 2;
                    m.update_parameters_per_s *= 2;
                }}};
-    const double worth_s = worth_naming * forecast.answer.best.forecast.step_s;
+    const double worth_s = worth_naming * forecast.placement.forecast.step_s;
     for (const Change& change : changes) {
+        if (bound_on(forecast, effort, change.apply) >= worth_s) continue;
         const double step_s = step_on(forecast, schedule, effort, change.apply);
         if (step_s < worth_s) forecast.remedies.push_back({std::string(change.name), step_s});
     }
-    TierBytes more = forecast.machine.ceilings;
-    more.ram_bytes *= 2;
-    const auto answer = offload::find_plan({.workload = workload,
-                                            .machine = forecast.machine.machine,
-                                            .effort = effort,
-                                            .ceilings = more,
-                                            .path_count = forecast.machine.drive_count});
+    Site larger = site;
+    larger.ceilings.ram_bytes *= 2;
+    offload::Question question = question_of(workload, effort, config, larger);
+    question.twice_share_hint = forecast.placement.choice.twice_share;
+    question.simulation_count_max = remedy_simulations_max;
+    const auto answer = offload::find_plan(question);
     if (answer && answer->best.forecast.step_s < worth_s) {
         forecast.remedies.push_back({"twice the ram", answer->best.forecast.step_s});
     }
@@ -114,7 +110,7 @@ double alone_s(const Forecast& forecast, LaneKind lane) {
 }
 
 std::string placement_line(const RunForecast& forecast) {
-    const offload::Candidate& best = forecast.answer.best;
+    const Placement& best = forecast.placement;
     const auto blocks = static_cast<uint32_t>(forecast.model.block_count);
     std::string text;
     switch (best.base) {
@@ -123,22 +119,24 @@ std::string placement_line(const RunForecast& forecast) {
             text = "weights on the card, optimizer states in ram";
             break;
         case offload::Base::ram: text = "weights and states in ram, streamed to the card"; break;
+        case offload::Base::states_on_nvme: text = "weights on the card, states on nvme"; break;
         case offload::Base::weights_in_ram: text = "weights in ram, states on nvme"; break;
         case offload::Base::nvme: text = "weights and states on nvme"; break;
     }
-    if (best.cached_share > 0) {
-        text += fmt::format(", {:.0f}% of the parts cached in ram", 100 * best.cached_share);
+    if (best.choice.cached_share > 0) {
+        text += fmt::format(", {:.0f}% of the parts cached in ram", 100 * best.choice.cached_share);
     }
-    if (best.twice_share > 0) {
-        text += fmt::format(", {:.0f}% of the updates computed twice", 100 * best.twice_share);
+    if (best.choice.twice_share > 0) {
+        text +=
+            fmt::format(", {:.0f}% of the updates computed twice", 100 * best.choice.twice_share);
     }
     return text + fmt::format(", {} of {} blocks keep and are not recomputed",
-                              best.kept_layer_count, blocks);
+                              best.choice.gpu_kept_count + best.choice.ram_kept_count, blocks);
 }
 
 // What the longest lane is, reading and writing in turns counting as one.
 std::string bound_line(const RunForecast& forecast) {
-    const Forecast& best = forecast.answer.best.forecast;
+    const Forecast& best = forecast.placement.forecast;
     const double drive_s =
         (alone_s(best, LaneKind::nvme_read) + alone_s(best, LaneKind::nvme_write)) /
         forecast.machine.machine.drive.both_ways;
@@ -191,7 +189,7 @@ std::string writes_line(const RunForecast& forecast, int64_t step_count) {
 
 // Where the card would take as long as the drives do now.
 std::string balance_line(const RunForecast& forecast) {
-    const Forecast& best = forecast.answer.best.forecast;
+    const Forecast& best = forecast.placement.forecast;
     const double gpu_s = alone_s(best, LaneKind::gpu);
     const double tokens =
         static_cast<double>(forecast.tokens_per_step) * best.step_s / std::max(gpu_s, 1e-12);
@@ -204,7 +202,7 @@ std::string balance_line(const RunForecast& forecast) {
 
 std::string run_line(const RunForecast& forecast, const Prices& prices) {
     const double steps = prices.step_count > 0 ? static_cast<double>(prices.step_count) : 1000;
-    const double hours = steps * forecast.answer.best.forecast.step_s / 3600;
+    const double hours = steps * forecast.placement.forecast.step_s / 3600;
     std::string text = fmt::format("{:.0f} steps take {:.3g} hours", steps, hours);
     if (prices.per_hour > 0) text += fmt::format(" and cost {:.2f}", hours * prices.per_hour);
     return text;
@@ -215,36 +213,29 @@ std::string run_line(const RunForecast& forecast, const Prices& prices) {
 Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
                                  const MachineFile& machine) {
     const Job job = job_of(config, model);
+    const Site site = site_of(config, machine);
+    Result<Placement> placement = place(job, config, site);
+    if (!placement) return placement.error();
     RunForecast forecast{.model = model,
                          .machine = machine,
                          .parameter_count = parameter_count(model),
                          .tokens_per_step = static_cast<uint64_t>(
                              job.micro_batch_count_max * job.row_count_max * job.column_count_max),
-                         .part_bytes = 0,
-                         .answer = {},
+                         .job = job,
+                         .placement = std::move(*placement),
                          .remedies = {}};
-    forecast.machine.ceilings = ceilings_of(config.offload, machine.ceilings);
-    forecast.part_bytes = part_bytes_of(config, forecast.parameter_count);
-    const Result<Workload> workload = workload_of(job, config, forecast.part_bytes);
-    if (!workload) return workload.error();
-    const offload::Effort effort = effort_of(model, job.row_count_max, job.column_count_max);
-    Result<offload::Answer> answer = offload::find_plan({.workload = *workload,
-                                                         .machine = machine.machine,
-                                                         .effort = effort,
-                                                         .ceilings = forecast.machine.ceilings,
-                                                         .path_count = machine.drive_count});
-    if (!answer) return answer.error();
-    forecast.answer = std::move(*answer);
-    const Result<offload::Schedule> schedule = build(*workload, forecast.answer.best.plan);
+    forecast.machine.ceilings = site.ceilings;
+    const Result<offload::Schedule> schedule =
+        build(forecast.placement.workload, forecast.placement.plan);
     if (!schedule) return schedule.error();
     forecast.read_bytes = moved_bytes(*schedule, LaneKind::nvme_read);
     forecast.written_bytes = moved_bytes(*schedule, LaneKind::nvme_write);
-    find_remedies(*workload, *schedule, effort, forecast);
+    find_remedies(config, site, *schedule, forecast);
     return forecast;
 }
 
 std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices) {
-    const offload::Candidate& best = forecast.answer.best;
+    const Placement& best = forecast.placement;
     const TierBytes& ceilings = forecast.machine.ceilings;
     const auto row = [](std::string_view name, const std::string& text) {
         return fmt::format("{:<10} {}", name, text);

@@ -11,7 +11,7 @@
 #include "engine/config/machine_file.h"
 #include "engine/config/run_config.h"
 #include "engine/models/llama.h"
-#include "offload/planner.h"
+#include "engine/train/placement.h"
 
 namespace headrace::engine {
 
@@ -26,8 +26,8 @@ struct RunForecast {
     MachineFile machine;  // with the ceilings that hold
     uint64_t parameter_count = 0;
     uint64_t tokens_per_step = 0;  // the most: every sample as long as max_length
-    uint64_t part_bytes = 0;
-    offload::Answer answer;
+    Job job;
+    Placement placement;
     uint64_t read_bytes = 0;  // of the drives, per step
     uint64_t written_bytes = 0;
     std::vector<Remedy> remedies;  // that shorten the step, the best first

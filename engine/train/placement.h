@@ -2,17 +2,17 @@
 // to the refusal with the numbers and the change that would make it fit. Everything is counted
 // before anything is taken: slots are sums, and torch's workspace is a formula.
 //
-// What the run file fixes is kept; what it leaves open is chosen in this order: two layers in
-// flight rather than one, all micro-batches in one pass, activations as near to the gpu as they
-// fit, gradients in ram, then ring slots for read-ahead as long as ram lasts. What is then still
-// free, of the gpu first and then of ram, takes what blocks keep for their backward, the last block
-// first, since its values wait the shortest time. None of it changes a bit.
+// What the run file fixes is kept; what it leaves open the planner chooses (offload/planner.h) by
+// the rates of a machine: this one, for a run, or another, for a plan. Both ask the same question,
+// so a plan for this machine is what a run on it does. None of it changes a bit.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/config/machine_file.h"
 #include "engine/config/run_config.h"
 #include "engine/models/llama.h"
 #include "offload/planner.h"
@@ -50,26 +50,52 @@ struct FreeMemory {
 using Budgets = offload::TierBytes;
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);
 
+// Where a job is to run: what the machine can do, and what the run may take of it.
+struct Site {
+    offload::Machine machine;
+    Budgets ceilings;
+    // Of gpu and ram together, where both are one memory.
+    uint64_t memory_bytes = std::numeric_limits<uint64_t>::max();
+    uint32_t path_count = 0;  // of the store; 0: there is no drive
+};
+// This host: the card is played by it, and `machine` are its rates.
+Site site_of(const RunConfig& config, const FreeMemory& memory, const offload::Machine& machine);
+// The machine of a file; its drives are used even where the run names no paths.
+Site site_of(const RunConfig& config, const MachineFile& file);
+
 struct Placement {
     uint64_t part_bytes = 0;  // what the layout was cut by
     offload::Workload workload;
     offload::Plan plan;
     Budgets budgets;
     Budgets needs;  // what the slots take
+    offload::Base base = offload::Base::card;
+    offload::Choice choice;
+    offload::Forecast forecast;  // of a step of the largest micro-batches
+    size_t simulated_count = 0;
 };
 
-// When the run commits; nothing: never. Automatic is every step where all weights and states live
-// on nvme, since they are written there anyway; with some of them in memory it is at saves, if the
-// run saves at all or goes on with one that did.
-std::optional<offload::CommitAt> commit_of(const RunConfig& config);
+// When a run commits. Automatic, with paths: every step where all weights and states are fixed on
+// nvme, or the planner chose to put some there, since they are written there anyway; where the
+// planner keeps all in memory, at saves; where the run file keeps some of them in memory, at saves
+// if the run saves at all or goes on with one that did.
+offload::CommitRule commits_of(const RunConfig& config, uint32_t path_count);
+std::optional<offload::CommitAt> commit_of(const offload::Plan& plan);
 
 // One line: what a crash would cost.
-std::string describe_commit(const RunConfig& config);
+std::string describe_commit(const RunConfig& config, const offload::Plan& plan);
+
+// What part_bytes is where nobody says it: it grows with the model, 4 MiB to 64 MiB.
+uint64_t automatic_part_bytes(offload::Dtype dtype, uint64_t parameter_count);
+
+// What place() asks the planner; all arguments outlive the question.
+offload::Question question_of(const offload::Workload& workload, const offload::Effort& effort,
+                              const RunConfig& config, const Site& site);
 
 // Error (does_not_fit): what each tier needs at least, what it was given, and the settings that
 // would make the job fit, or what the machine lacks, whatever the settings. Error (usage): a fixed
 // setting that cannot be (a share that splits a layer on the gpu).
-offload::Result<Placement> place(const Job& job, const RunConfig& config, const FreeMemory& memory);
+offload::Result<Placement> place(const Job& job, const RunConfig& config, const Site& site);
 
 // Lines for people: where weights, states, gradients and activations live, and the bytes per tier.
 std::vector<std::string> describe(const Placement& placement);

@@ -16,7 +16,7 @@
 #include "engine/torch/threads.h"
 #include "engine/train/drive_watch.h"
 #include "engine/train/engine.h"
-#include "engine/train/placement.h"
+#include "engine/train/host_placement.h"
 #include "engine/train/resident.h"
 #include "engine/train/run_identity.h"
 #include "engine/train/run_store.h"
@@ -68,7 +68,6 @@ class Training {
           machine_(read_machine()),
           compute_threads_(
               thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
-          commit_at_(commit_of(config_)),
           batches_(inputs.train_data, train_batches(config_)) {}
 
     ~Training() {
@@ -118,7 +117,7 @@ class Training {
         if (Status status = choose_placement(); !status) return status;
         const Result<Checkpoint> checkpoint = Checkpoint::open(inputs_.model_dir);
         if (!checkpoint) return checkpoint.error();
-        const Status known = checkpoint->check_against(placement_.workload.layout.specs);
+        const Status known = checkpoint->check_against(placement().workload.layout.specs);
         if (!known) return known;
         if (Status status = identify(*checkpoint); !status) return status;
         if (Status status = make_engine(); !status) return status;
@@ -158,7 +157,7 @@ class Training {
 
     Status identify(const Checkpoint& checkpoint) {
         Result<Identity> identity =
-            identity_of(inputs_, checkpoint, compute_threads_, placement_.part_bytes);
+            identity_of(inputs_, checkpoint, compute_threads_, placement().part_bytes);
         if (!identity) return identity.error();
         identity_ = std::move(*identity);
         if (!saved_) return {};
@@ -203,34 +202,36 @@ class Training {
 
     // --- placement and engine ------------------------------------------------------------------
 
+    HostRun host_run() {
+        HostRun run{.config = config_to_place(),
+                    .model = inputs_.model,
+                    .shapes = shapes_,
+                    .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
+                    .step_count = batches_.step_count(),
+                    .compute_threads = compute_threads_,
+                    .update_threads = update_threads(),
+                    .memory = free_memory(),
+                    .machine = inputs_.machine ? &*inputs_.machine : nullptr,
+                    .card = card_ ? &*card_ : nullptr,
+                    .saved_part_bytes = std::nullopt};
+        if (saved_) run.saved_part_bytes = saved_->saved.identity.part_bytes;
+        return run;
+    }
+
     Status choose_placement() {
         shapes_ = largest_shapes();
-        // Slots are sized by the most tokens, the workspace by what needs most.
-        const auto token_count = [](const MicroBatchShape& shape) {
-            return shape.row_count * shape.column_count;
-        };
-        const MicroBatchShape largest = std::ranges::max(shapes_, {}, token_count);
-        const LlamaCompute compute(inputs_.model, config_.dtype, config_.offload.advanced.kernels);
-        uint64_t workspace_bytes = 0;
-        for (const MicroBatchShape& shape : shapes_) {
-            workspace_bytes = std::max(
-                workspace_bytes, compute.workspace_bytes(shape.row_count, shape.column_count));
-        }
-        const Job job{.config = inputs_.model,
-                      .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
-                      .row_count_max = largest.row_count,
-                      .column_count_max = largest.column_count,
-                      .workspace_bytes = workspace_bytes,
-                      .kept_bytes = compute.kept_bytes(shapes_.front().row_count,
-                                                       shapes_.front().column_count)};
-        auto placement = place_as_saved(job);
-        if (!placement && saved_) placement = place(job, config_to_place(), free_memory());
-        if (!placement) return placement.error();
-        placement_ = std::move(*placement);
+        Result<HostPlacement> placed = place_on_host(host_run());
+        if (!placed) return placed.error();
+        placed_ = std::move(*placed);
+        commit_at_ = commit_of(placement().plan);
         reporter_.note(describe(numerics_of(inputs_, compute_threads_)));
-        for (const std::string& line : describe(placement_)) reporter_.note(line);
-        reporter_.note(describe_commit(config_));
+        for (const std::string& line : placed_.lines) reporter_.note(line);
         return {};
+    }
+
+    const Placement& placement() const { return placed_.placement; }
+    int update_threads() const {
+        return thread_count_of(config_.offload.advanced.update_threads, 1);
     }
 
     bool has_loss_scale() const { return config_.dtype == offload::Dtype::fp16; }
@@ -254,24 +255,15 @@ class Training {
         return config;
     }
 
-    // With the parts that the saved run has, if nobody wants others: nothing is repacked then.
-    Result<Placement> place_as_saved(const Job& job) const {
-        RunConfig config = config_to_place();
-        if (saved_ && !config.offload.advanced.part_bytes) {
-            config.offload.advanced.part_bytes = saved_->saved.identity.part_bytes;
-        }
-        return place(job, config, free_memory());
-    }
-
     Status make_engine() {
         const LrPlan lr = lr_plan_of(config_, batches_.step_count());
         EngineOptions options{
             .config = inputs_.model,
-            .workload = placement_.workload,
-            .plan = placement_.plan,
+            .workload = placement().workload,
+            .plan = placement().plan,
             .compute_threads = compute_threads_,
             .kernels = config_.offload.advanced.kernels,
-            .update_threads = thread_count_of(config_.offload.advanced.update_threads, 1),
+            .update_threads = update_threads(),
             .adam_step_of =
                 [lr, config = config_](int64_t update_index) {
                     return cpu_adam::AdamStep{.learning_rate = lr_at(lr, update_index),
@@ -300,8 +292,8 @@ class Training {
             return open_store(std::move(places), buffers);
         };
         auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
-            .gpu_capacity_bytes = placement_.budgets.gpu_bytes,
-            .ram_capacity_bytes = placement_.budgets.ram_bytes,
+            .gpu_capacity_bytes = placement().budgets.gpu_bytes,
+            .ram_capacity_bytes = placement().budgets.ram_bytes,
             .card = card_ ? kernels::CardMemory::addresses : kernels::CardMemory::memory});
         auto engine = Engine::create(std::move(options), std::move(memory));
         if (!engine) return engine.error();
@@ -312,7 +304,7 @@ class Training {
     Result<std::unique_ptr<offload::Store>> open_store(std::vector<offload::PlaceSpec> places,
                                                        std::span<std::byte> buffers) {
         auto store = open_run_store({.config = config_,
-                                     .placement = placement_,
+                                     .placement = placement(),
                                      .model = inputs_.model,
                                      .identity = identity_,
                                      .saved = saved_ ? &*saved_ : nullptr,
@@ -534,7 +526,7 @@ class Training {
         auto writer =
             CheckpointWriter::create({.folder = config_.output_dir + "/" + trained_model_folder,
                                       .source_folder = inputs_.model_dir,
-                                      .layers = placement_.workload.layout.specs,
+                                      .layers = placement().workload.layout.specs,
                                       .dtype = config_.dtype});
         if (!writer) return writer.error();
         writer_ = std::make_unique<CheckpointWriter>(std::move(*writer));
@@ -564,11 +556,11 @@ class Training {
             {"skipped_step_count", engine_->progress().skipped_count},
             {"peak_rss_bytes", integer(read_resident_memory().peak_bytes)},
             {"baseline_rss_bytes", integer(baseline_.peak_bytes)},
-            {"gpu_bytes", integer(placement_.needs.gpu_bytes)},
-            {"ram_bytes", integer(placement_.needs.ram_bytes)},
-            {"nvme_bytes", integer(placement_.needs.nvme_bytes)},
-            {"gpu_budget_bytes", integer(placement_.budgets.gpu_bytes)},
-            {"ram_budget_bytes", integer(placement_.budgets.ram_bytes)},
+            {"gpu_bytes", integer(placement().needs.gpu_bytes)},
+            {"ram_bytes", integer(placement().needs.ram_bytes)},
+            {"nvme_bytes", integer(placement().needs.nvme_bytes)},
+            {"gpu_budget_bytes", integer(placement().budgets.gpu_bytes)},
+            {"ram_budget_bytes", integer(placement().budgets.ram_bytes)},
             {"nvme_write_bytes_foretold",
              integer(engine_->step_bytes(offload::LaneKind::nvme_write))},
             {"parameter_count", integer(parameters)},
@@ -613,10 +605,10 @@ class Training {
     const Machine machine_;
     std::optional<MachineFile> card_;  // that is emulated
     const int compute_threads_;
-    const std::optional<offload::CommitAt> commit_at_;
     BatchPlan batches_;
     std::vector<MicroBatchShape> shapes_;
-    Placement placement_;
+    HostPlacement placed_;
+    std::optional<offload::CommitAt> commit_at_;  // of the placement
     ResidentMemory baseline_;  // the program and torch, before the first slot
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<CheckpointWriter> writer_;

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/config/load_config.h"
+#include "engine/config/machine_file.h"
 #include "engine/data/dataset.h"
 #include "engine/models/llama.h"
 #include "engine/train/drive_hooks.h"
@@ -25,6 +27,7 @@ struct TrainInputs {
     const Dataset& train_data;
     const Dataset* eval_data = nullptr;  // null: no evaluation
     std::string drive_cache = {};        // what is known of drives: nvme/drive_cache.h; empty: none
+    std::optional<MachineFile> machine = {};  // of this host, where it was measured
     DriveHooks drives{};
 };
 

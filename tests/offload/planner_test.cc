@@ -8,6 +8,7 @@
 
 #include <random>
 
+#include "offload/bound.h"
 #include "offload/build.h"
 #include "offload/find_fault.h"
 #include "tests/offload/small_workloads.h"
@@ -62,7 +63,13 @@ void expect_right(const Question& question, const Answer& answer) {
         EXPECT_LE(candidate.needs.gpu_bytes, question.ceilings.gpu_bytes);
         EXPECT_LE(candidate.needs.ram_bytes, question.ceilings.ram_bytes);
         EXPECT_LE(candidate.needs.nvme_bytes, question.ceilings.nvme_bytes);
+        const SlotTable slots = lay_slots(question.workload, candidate.plan);
+        EXPECT_EQ(candidate.needs, bytes_needed(question.workload, slots));
         EXPECT_EQ(candidate.needs, bytes_needed(question.workload, candidate.plan));
+        const double bound =
+            bound_s(question.workload, candidate.plan, question.machine, question.effort);
+        EXPECT_LE(bound, 1.0001 * candidate.forecast.step_s);
+        EXPECT_GT(bound, 0);
         EXPECT_GE(candidate.forecast.step_s, answer.best.forecast.step_s);
         const Schedule schedule = build(question.workload, candidate.plan).value();
         const Fault fault = find_fault(schedule);
@@ -82,7 +89,7 @@ TEST(Planner, WhatFitsTheCardIsNotOffloaded) {
     const Answer answer = find_plan(question).value();
     EXPECT_EQ(answer.best.base, Base::card);
     EXPECT_EQ(answer.best.needs.nvme_bytes, 0u);
-    EXPECT_EQ(answer.best.kept_layer_count, 12u);
+    EXPECT_EQ(answer.best.choice.gpu_kept_count, 12u);
     expect_right(question, answer);
 }
 
@@ -99,7 +106,7 @@ TEST(Planner, WhatFitsRamUsesNoDrive) {
     const Answer answer = find_plan(question).value();
     EXPECT_EQ(answer.best.base, Base::ram);
     EXPECT_EQ(answer.best.needs.nvme_bytes, 0u);
-    EXPECT_EQ(answer.best.kept_layer_count, 0u) << "the gpu has no room";
+    EXPECT_EQ(answer.best.choice.gpu_kept_count, 0u) << "the gpu has no room";
     expect_right(question, answer);
 }
 
@@ -118,13 +125,68 @@ TEST(Planner, OnADriveItFindsWhatKeepsItBusy) {
                       .path_count = 1};
     const Answer tight = find_plan(question).value();
     EXPECT_EQ(tight.best.base, Base::nvme);
-    EXPECT_GT(tight.best.twice_share, 0);
+    EXPECT_GT(tight.best.choice.twice_share, 0);
     expect_right(question, tight);
     question.ceilings.ram_bytes += all_on(workload, Tier::ram).ram_bytes / 2;
     const Answer wide = find_plan(question).value();
-    EXPECT_GT(wide.best.cached_share, 0.2);
+    EXPECT_GT(wide.best.needs.ram_bytes, on_nvme.ram_bytes) << "what there is more of is used";
     EXPECT_LT(wide.best.forecast.step_s, tight.best.forecast.step_s);
     expect_right(question, wide);
+}
+
+// TUNE-1: what is fixed is as fixed in every candidate, to the byte; what is free is searched.
+TEST(Planner, tune_1_WhatIsFixedStaysAndWhatIsFreeIsSearched) {
+    const Workload workload = blocks();
+    const Machine machine = small_machine();
+    const Effort effort = effort_of(workload, 1e8);
+    const Question open{.workload = workload,
+                        .machine = machine,
+                        .effort = effort,
+                        .ceilings = {all_on(workload, Tier::nvme).gpu_bytes,
+                                     all_on(workload, Tier::nvme).ram_bytes + 128 * kib, roomy},
+                        .path_count = 1};
+    const Answer free = find_plan(open).value();
+    EXPECT_GT(free.others.size(), 2u);
+    Question fixed = open;
+    fixed.fixed = {.parameters = TierShares{.share_of_tier = {0, 0.25, 0.75}},
+                   .optimizer = TierShares::all_on(Tier::nvme),
+                   .activations = TierShares::all_on(Tier::ram),
+                   .stash = Tier::nvme,
+                   .accumulators = Tier::nvme,
+                   .group = 1,
+                   .window = 1,
+                   .twice_share = 0.25,
+                   .keeps = false};
+    const Answer answer = find_plan(fixed).value();
+    expect_right(fixed, answer);
+    std::vector<Candidate> all = answer.others;
+    all.push_back(answer.best);
+    for (const Candidate& candidate : all) {
+        const Plan& plan = candidate.plan;
+        EXPECT_EQ(plan.group, 1u);
+        EXPECT_EQ(plan.window, 1u);
+        EXPECT_TRUE(plan.kept_homes.empty());
+        EXPECT_EQ(plan.twice, spread_twice(workload, plan.homes, 0.25));
+        size_t in_ram = 0;
+        for (const PartHomes& homes : plan.homes) {
+            in_ram += homes.hi == Tier::ram ? 1 : 0;
+            EXPECT_NE(homes.hi, Tier::gpu);
+            EXPECT_EQ(homes.opt, Tier::nvme);
+            EXPECT_EQ(homes.stash, Tier::nvme);
+            EXPECT_EQ(homes.acc, Tier::nvme);
+        }
+        EXPECT_EQ(in_ram, plan.homes.size() / 4);
+        for (const Tier tier : plan.act_homes) EXPECT_EQ(tier, Tier::ram);
+    }
+    // Every layer must keep: it does, or the job does not fit.
+    fixed.fixed = {};
+    fixed.fixed.keeps = true;
+    fixed.ceilings = {roomy, roomy, roomy};
+    EXPECT_EQ(find_plan(fixed).value().best.choice.gpu_kept_count, 12u);
+    fixed.ceilings = all_on(workload, Tier::nvme);
+    const Findings miss = search(fixed).value();
+    EXPECT_FALSE(miss.answer.has_value());
+    EXPECT_GT(shortfall(miss.nearest, fixed.ceilings), 0u);
 }
 
 TEST(Planner, WhatFitsNowhereIsRefusedWithItsNumbers) {

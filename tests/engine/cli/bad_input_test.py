@@ -23,6 +23,7 @@ import tiny
 PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 FAILED, USAGE, DOES_NOT_FIT, BAD_DATA, DIVERGED = 1, 2, 3, 4, 5
 SMALL = ("gpu_budget=32MiB", "ram_budget=32MiB", "compute_threads=1", "max_steps=2")
+ON_NVME = ("parameters=nvme", "optimizer=nvme")  # though memory would hold it
 # Root may write anywhere, until it gives that up.
 WITHOUT_RIGHTS = (["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
                   if os.geteuid() == 0 else [])
@@ -59,7 +60,7 @@ class BadInputTest(unittest.TestCase):
 
     def job(self, model, data, *more, nvme=None):
         return ("train", model, data, "--nvme", nvme or self.nvme, f"output_dir={self.out}", *SMALL,
-                *more)
+                *ON_NVME, *more)
 
     def refused(self, code, parts, *words, **more):
         """The program leaves with the code, names every part, and has written nothing."""

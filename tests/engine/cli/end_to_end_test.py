@@ -21,6 +21,7 @@ from transformers.utils import logging
 
 PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 SMALL = ("gpu_budget=32MiB", "ram_budget=32MiB", "compute_threads=1")
+ON_NVME = ("parameters=nvme", "optimizer=nvme")  # though memory would hold it
 
 
 def save_with_transformers(folder, tied):
@@ -92,8 +93,8 @@ class EndToEndTest(unittest.TestCase):
         return running
 
     def train(self, model, data, out, *more, **options):
-        return self.done("train", model, data, "--nvme", self.nvme, f"output_dir={out}", *SMALL,
-                         *more, **options)
+        return self.done("train", model, data, "--nvme", self.nvme, *ON_NVME,
+                         f"output_dir={out}", *SMALL, *more, **options)
 
     def check_nothing_on_the_drive(self):
         self.assertEqual(list(self.nvme.iterdir()), [])
@@ -158,7 +159,8 @@ class EndToEndTest(unittest.TestCase):
         run_file = self.folder / "run.yaml"
         run_file.write_text(init.out)
         first, second, other = (self.folder / name for name in ("first", "second", "other"))
-        typed = (f"offload.nvme_paths=[{self.nvme}]", "max_steps=3", "learning_rate=1e-3", *SMALL)
+        typed = (f"offload.nvme_paths=[{self.nvme}]", "max_steps=3", "learning_rate=1e-3", *SMALL,
+                 *ON_NVME)
         one = self.done("train", run_file, f"output_dir={first}", *typed)
         resolved = (first / "config.resolved.yaml").read_text()
         self.assertIn("# command line", resolved)
@@ -182,7 +184,8 @@ class EndToEndTest(unittest.TestCase):
 
     def test_ckpt_2_the_drive_is_left_as_it_was_found(self):
         tokens, out = self.data / "tokens.jsonl", self.folder / "job"
-        job = ("train", self.tied, tokens, "--nvme", self.nvme, f"output_dir={out}", *SMALL)
+        job = ("train", self.tied, tokens, "--nvme", self.nvme, *ON_NVME, *SMALL,
+               f"output_dir={out}")
         hashes = {self.done(*job, "max_steps=2").fact("sha256") for _ in range(2)}
         self.assertEqual(len(hashes), 1)
         self.check_nothing_on_the_drive()
@@ -217,8 +220,8 @@ class EndToEndTest(unittest.TestCase):
         self.assertIn("warning: the last run", self.done("export", out, exported).out)
 
     def test_ctrl_c_ends_after_the_step_and_can_be_resumed(self):
-        job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme, *SMALL,
-               "lr_scheduler_type=constant", "warmup_ratio=0")
+        job = ("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme, *ON_NVME,
+               *SMALL, "lr_scheduler_type=constant", "warmup_ratio=0")
         for number in (signal.SIGINT, signal.SIGTERM):
             folder = self.folder / f"out{int(number)}"
             out = f"output_dir={folder}"
@@ -244,7 +247,7 @@ class EndToEndTest(unittest.TestCase):
     def test_a_reader_that_leaves_does_not_stop_the_run(self):
         out = self.folder / "out"
         running = self.started("train", self.tied, self.data / "tokens.jsonl", "--nvme", self.nvme,
-                               f"output_dir={out}", *SMALL, "max_steps=3")
+                               *ON_NVME, f"output_dir={out}", *SMALL, "max_steps=3")
         running.stdout.readline()
         running.stdout.close()
         said = running.stderr.read()

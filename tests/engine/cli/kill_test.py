@@ -24,6 +24,7 @@ import tiny
 
 STEPS = 8
 SETTINGS = ("gpu_budget=32MiB", "ram_budget=32MiB", "compute_threads=1", "part_bytes=8KiB",
+            "parameters=nvme", "optimizer=nvme",
             f"max_steps={STEPS}", "gradient_accumulation_steps=2", "learning_rate=1e-2",
             "warmup_ratio=0", "max_grad_norm=0.1")
 # None of them may change a bit.

@@ -29,6 +29,7 @@ FAILED, USAGE, DOES_NOT_FIT, BAD_DATA = 1, 2, 3, 4
 KILLED = -signal.SIGKILL
 STEPS = 8
 SMALL = ("gpu_budget=32MiB", "ram_budget=32MiB", "compute_threads=1", "part_bytes=8KiB",
+         "parameters=nvme", "optimizer=nvme",
          f"max_steps={STEPS}", "learning_rate=1e-2", "warmup_ratio=0")
 RESUME = "resume_from_checkpoint=true"
 IN_MEMORY = ("parameters=ram", "optimizer=ram")

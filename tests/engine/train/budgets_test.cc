@@ -14,6 +14,7 @@
 
 #include "engine/torch/workspace.h"
 #include "engine/train/identity.h"
+#include "engine/train/nominal_host.h"
 #include "engine/train/placement.h"
 #include "engine/train/places.h"
 #include "kernels/host/slab.h"
@@ -33,6 +34,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr FreeMemory plenty{.available_bytes = uint64_t{1} << 40};
+
+// On a host of nominal rates.
+offload::Result<Placement> place(const Job& job, const RunConfig& config,
+                                 const FreeMemory& memory) {
+    const offload::Machine machine =
+        nominal_host({.compute_threads = 2, .update_threads = 1, .core_count = 2});
+    return engine::place(job, config, site_of(config, memory, machine));
+}
 
 LlamaConfig middling_model() {
     LlamaConfig config = tiny_config(true, 8);
@@ -132,6 +141,7 @@ TEST_F(Budgets, ThePlacementFitsToThePage) {
                                .part_bytes = 1 * mib,
                                .stash_tier = Tier::nvme,
                                .accumulator_tier = Tier::nvme,
+                               .update_twice = 0,
                                .update_threads = {},
                                .compute_threads = {}};
     config.gradient_checkpointing = true;
@@ -160,7 +170,7 @@ size_t keeping_count(const Placement& placement, std::optional<Tier> tier = std:
 }
 
 // The room that is left takes what blocks keep, the last block first, the gpu before ram; never
-// more than there is, never less than would fit, and nothing else moves for it.
+// more than there is, never less than would fit; and no step is foretold to be longer for it.
 TEST_F(Budgets, WhatIsFreeIsKeptFor) {
     const Job job = job_of(middling_model());
     const uint64_t blocks = static_cast<uint64_t>(job.config.block_count);
@@ -178,10 +188,7 @@ TEST_F(Budgets, WhatIsFreeIsKeptFor) {
             if (!keeping) continue;
             expect_inside(*keeping);
             EXPECT_EQ(keeping_count(*again), 0u);
-            EXPECT_EQ(keeping->plan.homes, again->plan.homes);
-            EXPECT_EQ(keeping->plan.act_homes, again->plan.act_homes);
-            EXPECT_EQ(keeping->plan.rings, again->plan.rings);
-            EXPECT_EQ(keeping->plan.group, again->plan.group);
+            EXPECT_LE(keeping->forecast.step_s, 1.01 * again->forecast.step_s);
             const size_t on_gpu = keeping_count(*keeping, Tier::gpu);
             const size_t count = keeping_count(*keeping);
             seen.insert({on_gpu, count});
@@ -237,7 +244,7 @@ TEST_F(Budgets, KeepingAllFitsOrIsRefused) {
     apply_proposal(refused.error().text(), "gpu_budget", config.offload.gpu_budget_bytes);
     apply_proposal(refused.error().text(), "ram_budget", config.offload.ram_budget_bytes);
     const auto placed = place(job, config, plenty);
-    ASSERT_TRUE(placed.ok()) << placed.error().text();
+    ASSERT_TRUE(placed.ok()) << refused.error().text() << " and then " << placed.error().text();
     expect_inside(*placed);
     EXPECT_EQ(keeping_count(*placed), blocks);
     // What finds no room on the gpu goes to ram, if there is some.
@@ -310,7 +317,7 @@ TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
                     formula_bytes += opt_bytes(dtype, states, part.element_count);
                     element_count += part.element_count;
                 }
-                const bool is_twice = tier == Tier::nvme && commit_of(config).has_value();
+                const bool is_twice = tier == Tier::nvme && commit_of(placement->plan).has_value();
                 EXPECT_EQ(home_bytes(*placement, offload::Kind::opt, tier),
                           formula_bytes * (is_twice ? 2 : 1));
                 constexpr double bytes_of_moments[] = {8, 4, 2.125};

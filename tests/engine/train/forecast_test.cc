@@ -38,7 +38,7 @@ RunConfig run_of(int64_t micro_batches, int64_t max_length = 2048) {
 }
 
 double alone_s(const RunForecast& forecast, LaneKind lane) {
-    return forecast.answer.best.forecast.alone_s[static_cast<size_t>(lane)];
+    return forecast.placement.forecast.alone_s[static_cast<size_t>(lane)];
 }
 
 std::string text_of(const RunForecast& forecast, const Prices& prices = {}) {
@@ -48,7 +48,7 @@ std::string text_of(const RunForecast& forecast, const Prices& prices = {}) {
 TEST(Forecast, A13bModelOnADesktopCard) {
     const RunForecast forecast =
         forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
-    const offload::Candidate& best = forecast.answer.best;
+    const Placement& best = forecast.placement;
     EXPECT_GE(best.base, offload::Base::weights_in_ram) << "56 GiB hold no 156 GB of states";
     EXPECT_EQ(forecast.tokens_per_step, 16384u);
     EXPECT_LE(best.needs.gpu_bytes, forecast.machine.ceilings.gpu_bytes);
@@ -72,11 +72,29 @@ TEST(Forecast, A13bModelOnADesktopCard) {
     }
 }
 
+// A plan for this machine is what a run on it does: one question, one answer.
+TEST(Forecast, PlanAndTrainGiveTheSamePlacement) {
+    const MachineFile file = machine("rtx4090");
+    const RunConfig plain = run_of(8);
+    const RunForecast foretold = forecast_run(plain, shape("llama-2-7b"), file).value();
+    RunConfig config = plain;
+    config.offload.gpu_budget_bytes = file.ceilings.gpu_bytes;
+    config.offload.ram_budget_bytes = file.ceilings.ram_bytes;
+    config.offload.nvme_paths = {"/mnt/0", "/mnt/1"};
+    const Site site =
+        site_of(config, FreeMemory{.available_bytes = uint64_t{1} << 40}, file.machine);
+    const Placement placed = place(foretold.job, config, site).value();
+    EXPECT_EQ(placed.plan, foretold.placement.plan);
+    EXPECT_EQ(placed.part_bytes, foretold.placement.part_bytes);
+    EXPECT_EQ(placed.forecast.step_s, foretold.placement.forecast.step_s);
+    EXPECT_EQ(placed.part_bytes, 64 * offload::mib) << "parts grow with the model";
+}
+
 TEST(Forecast, WhatFitsIsNotOffloaded) {
     MachineFile large = machine("h100-80gb");
     large.ceilings.gpu_bytes = 200 * offload::gib;
     const RunForecast forecast = forecast_run(run_of(4), shape("llama-2-7b"), large).value();
-    EXPECT_EQ(forecast.answer.best.base, offload::Base::card);
+    EXPECT_EQ(forecast.placement.base, offload::Base::card);
     EXPECT_EQ(forecast.written_bytes, 0u);
     EXPECT_THAT(text_of(forecast), HasSubstr("do not offload, it fits"));
 }
@@ -87,7 +105,7 @@ TEST(Forecast, MoreTokensMakeTheCardBind) {
     const RunForecast many =
         forecast_run(run_of(64), shape("llama-3-8b"), machine("a100-80gb")).value();
     const auto speed = [](const RunForecast& forecast) {
-        return static_cast<double>(forecast.tokens_per_step) / forecast.answer.best.forecast.step_s;
+        return static_cast<double>(forecast.tokens_per_step) / forecast.placement.forecast.step_s;
     };
     EXPECT_GT(speed(many), speed(few));
     EXPECT_THAT(text_of(many), HasSubstr("the card binds at 131072 tokens a step"));

@@ -49,6 +49,26 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     for (const char* key : {"weights_sha256", "states_sha256", "history_sha256"}) {
         EXPECT_EQ(resident[key], on_nvme[key]) << key;
     }
+    // Nor does what the planner chooses change a bit: with room, in memory; with less, on the
+    // drive.
+    config_.offload.nvme_paths = {folder_.path("drive")};
+    config_.offload.parameters = config_.offload.optimizer = std::nullopt;
+    for (const uint64_t ram_bytes : {64 * offload::mib, 640 * offload::kib}) {
+        config_.offload.ram_budget_bytes = ram_bytes;
+        config_.offload.gpu_budget_bytes = 640 * offload::kib + ram_bytes / 2;
+        const Told chosen = run(model);
+        ASSERT_TRUE(chosen.status.ok()) << chosen.status.error().text();
+        EXPECT_LE(chosen.notes.size(), 20u) << "the first lines";
+        EXPECT_THAT(chosen.notes, Contains(HasSubstr("rates: nominal")));
+        EXPECT_THAT(chosen.notes, Contains(HasSubstr("foretold: a step")));
+        const bool is_in_memory = ram_bytes > offload::mib;
+        EXPECT_THAT(chosen.notes, Contains(HasSubstr(is_in_memory ? "commit: at the end"
+                                                                  : "commit: every step")));
+        for (const char* key : {"weights_sha256", "states_sha256", "history_sha256"}) {
+            EXPECT_EQ(last_metrics()[key], resident[key]) << key << ", ram " << ram_bytes;
+        }
+    }
+    config_.offload.ram_budget_bytes = config_.offload.gpu_budget_bytes = 64 * offload::mib;
     config_.max_grad_norm = 0;
     ASSERT_TRUE(run(model).status.ok());
     EXPECT_NE(last_metrics()["weights_sha256"], resident["weights_sha256"]);

@@ -43,6 +43,8 @@ class TrainRun : public testing::Test {
         config_.offload.gpu_budget_bytes = 64 * offload::mib;
         config_.offload.ram_budget_bytes = 64 * offload::mib;
         config_.offload.nvme_paths = {folder_.path("drive")};
+        config_.offload.parameters = TierShares::all_on(offload::Tier::nvme);
+        config_.offload.optimizer = TierShares::all_on(offload::Tier::nvme);
         std::filesystem::create_directory(folder_.path("drive"));
         config_.offload.advanced.compute_threads = 1;
     }

@@ -1,0 +1,44 @@
+// The placement of a run on this host: from its data's largest micro-batches, what the machine has
+// free and how fast it is, by the planner; and, once steps were measured, how right the planner
+// was. What place() does for any machine (engine/train/placement.h), with this one's facts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/config/machine_file.h"
+#include "engine/data/batch_plan.h"
+#include "engine/train/placement.h"
+
+namespace headrace::engine {
+
+struct HostRun {
+    RunConfig config;
+    const LlamaConfig& model;
+    std::vector<MicroBatchShape> shapes;  // the largest: of training, then of evaluation
+    int64_t micro_batch_count_max = 1;
+    int64_t step_count = 1;
+    int compute_threads = 1;
+    int update_threads = 1;
+    FreeMemory memory;
+    const MachineFile* machine = nullptr;  // as measured; null: nominal rates
+    const MachineFile* card = nullptr;     // that is emulated; null: the host plays the card
+    // Of the run that is resumed: its parts are kept where nobody wants others.
+    std::optional<uint64_t> saved_part_bytes;
+};
+
+struct HostPlacement {
+    Placement placement;
+    offload::Machine machine;        // the rates it was chosen by
+    std::vector<std::string> lines;  // for people, at most a dozen
+};
+
+// Errors as of place(). Where memory does not hold the job and no drive is named, the refusal names
+// the file systems with room for the store.
+offload::Result<HostPlacement> place_on_host(const HostRun& run);
+
+// Seconds that a step of so many tokens is foretold to take; the most tokens: as in the placement.
+double foretold_step_s(const HostPlacement& placed, const HostRun& run, double token_share);
+
+}  // namespace headrace::engine

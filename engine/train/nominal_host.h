@@ -1,0 +1,21 @@
+// Rates that an ordinary host is assumed to have until they are measured (headrace doctor --probe):
+// what a placement is weighed by where nothing better is known. They are those of no machine; a
+// step foretold by them is a guess, and says so.
+#pragma once
+
+#include "offload/machine.h"
+
+namespace headrace::engine {
+
+struct HostThreads {
+    int compute_threads = 1;  // that play the card
+    int update_threads = 1;
+    int core_count = 1;  // that this process may use
+};
+
+offload::Machine nominal_host(const HostThreads& threads);
+
+// The same machine with what this run keeps busy of its cores.
+offload::Machine with_threads(offload::Machine machine, const HostThreads& threads);
+
+}  // namespace headrace::engine

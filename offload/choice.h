@@ -1,0 +1,60 @@
+// A choice: one way to fill in a plan with a few numbers, as the planner tries them; and what a run
+// fixes of its plan, which no choice can change.
+#pragma once
+
+#include <optional>
+
+#include "offload/slots.h"
+#include "offload/spread.h"
+
+namespace headrace::offload {
+
+// What a run fixes; what is empty is the planner's to choose.
+struct Fixed {
+    std::optional<TierShares> parameters;   // homes of hi: by part, but by layer if some are on gpu
+    std::optional<TierShares> optimizer;    // homes of opt, by part
+    std::optional<TierShares> activations;  // homes of act, by boundary
+    std::optional<Tier> stash;
+    std::optional<Tier> accumulators;
+    std::optional<uint32_t> group;   // micro-batches per pass; more than there are: all
+    std::optional<uint32_t> window;  // layers in flight; the same
+    std::optional<double> twice_share;
+    std::optional<bool> keeps;  // true: every layer that can keeps what backward needs; false: none
+    bool operator==(const Fixed&) const = default;
+};
+
+// When a run commits; nothing: never. It depends on where weights and states live.
+struct CommitRule {
+    std::optional<CommitAt> on_nvme = CommitAt::every_step;  // some of them on nvme
+    std::optional<CommitAt> in_memory;                       // none
+    bool operator==(const CommitRule&) const = default;
+};
+
+struct Choice {
+    // Of every part; where Fixed says the homes, these tell the farthest tier that it uses.
+    Tier hi = Tier::gpu;
+    Tier opt = Tier::gpu;
+    // Of the parts, spread over the layers: whole in ram, where hi or opt would be on nvme.
+    double cached_share = 0;
+    double twice_share = 0;       // of the parts that can: their update is computed twice
+    uint32_t gpu_kept_count = 0;  // layers that keep, the last ones first: those on the gpu,
+    uint32_t ram_kept_count = 0;  // and those before them, in ram
+    Tier activations = Tier::gpu;
+    Tier stash = Tier::ram;
+    Tier accumulators = Tier::ram;
+    uint32_t group = 1;
+    uint32_t window = 2;
+    uint32_t ring_slots = 2;  // of the rings in ram
+    bool operator==(const Choice&) const = default;
+};
+
+// The plan of a choice. path_count: of the store, which is used if the rule says so.
+struct PlanContext {
+    const Workload& workload;
+    const Fixed& fixed;
+    const CommitRule& commits;
+    uint32_t path_count = 0;
+};
+Plan plan_of(const PlanContext& context, const Choice& choice);
+
+}  // namespace headrace::offload
