@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <array>
 
 #include "offload/check.h"
@@ -114,7 +115,35 @@ void stream(const StepFactors&, const Operands& operands) {
     if constexpr (loop == StreamLoop::non_temporal) _mm_sfence();
 }
 
+// 14 KiB of weights, states in fp32 and gradients in bf16.
+constexpr uint64_t cached_elements = 1024;
+
+template <void (*update)(const StepFactors&, const Operands&)>
+void update_in_cache(const StepFactors& factors, const Operands& operands) {
+    Operands some = operands;
+    for (uint64_t done = 0; done < operands.element_count; done += some.element_count) {
+        some.element_count = std::min(cached_elements, operands.element_count - done);
+        update(factors, some);
+    }
+}
+
 }  // namespace
+
+cpu_adam::Row in_cache_row(const cpu_adam::Row& row) {
+    cpu_adam::Row same = row;
+    switch (row.required_isa) {
+        case cpu_adam::Isa::baseline:
+            same.update = &update_in_cache<&cpu_adam::update_scalar>;
+            return same;
+        case cpu_adam::Isa::avx2_fma_f16c:
+            same.update = &update_in_cache<&cpu_adam::update_avx2>;
+            return same;
+        case cpu_adam::Isa::avx512f:
+            same.update = &update_in_cache<&cpu_adam::update_avx512>;
+            return same;
+    }
+    CHECK(false);
+}
 
 std::string_view name_of(StreamLoop loop) {
     switch (loop) {

@@ -26,4 +26,8 @@ std::string_view name_of(StreamLoop loop);
 
 cpu_adam::Row stream_row(StreamLoop loop);
 
+// The other bound: the update as it is, but over the first elements of its range again and again,
+// as many as the nearest cache holds: its arithmetic alone. Leaves those elements as they come.
+cpu_adam::Row in_cache_row(const cpu_adam::Row& row);
+
 }  // namespace headrace::engine

@@ -102,7 +102,7 @@ void fill_values(std::span<std::byte> bytes, Dtype dtype, float scale) {
     }
 }
 
-enum class Kind : uint8_t { update, update_and_sums, weight_alone, stream };
+enum class Kind : uint8_t { update, update_and_sums, weight_alone, in_cache, stream };
 
 // A row being measured.
 struct Contestant {
@@ -131,6 +131,7 @@ std::string name_of(const Contestant& one) {
     if (one.kind == Kind::update) return "update";
     if (one.kind == Kind::update_and_sums) return "update and page sums";
     if (one.kind == Kind::weight_alone) return "the new weight alone";
+    if (one.kind == Kind::in_cache) return "update, in cache";
     return fmt::format("stream, {}, {}", name_of(one.loop), name_of(one.pages));
 }
 
@@ -242,18 +243,21 @@ void Bench::add_group(StateFormat format, uint32_t thread_count, std::span<std::
     groups_.push_back(
         {.format = format, .thread_count = thread_count, .sizes = sizes, .pool = pool->get()});
     const PartUpdate part = part_in(huge, command_, format, sizes);
-    for (const Kind kind : {Kind::update, Kind::update_and_sums}) {
+    const auto add_update = [&](Kind kind) {
         contestants_.push_back({.kind = kind,
                                 .group = group,
                                 .part = part,
                                 .part_traffic_bytes = sizes.traffic_bytes()});
-    }
+    };
+    add_update(Kind::update);
+    add_update(Kind::update_and_sums);
     PartUpdate weight_alone = part;
     weight_alone.writes = cpu_adam::Writes::weight;
     contestants_.push_back({.kind = Kind::weight_alone,
                             .group = group,
                             .part = weight_alone,
                             .part_traffic_bytes = sizes.weight_alone_bytes()});
+    add_update(Kind::in_cache);
     const Sizes small = sizes_of(command_, format, small_page_elements(element_count_));
     for (const StreamLoop loop : stream_loops) {
         contestants_.push_back({.kind = Kind::stream,
@@ -275,6 +279,7 @@ void Bench::update_once(const Contestant& one, PartUpdate part) const {
     const cpu_adam::AdamStep step{.learning_rate = 1e-5, .weight_decay = 0.01, .adam_step = 1000};
     const Group& group = groups_[one.group];
     if (one.kind == Kind::stream) return group.pool->update(stream_row(one.loop), step, part);
+    if (one.kind == Kind::in_cache) return group.pool->update(in_cache_row(row_), step, part);
     if (one.kind != Kind::update_and_sums) return group.pool->update(row_, step, part);
     PageSums sums(part);
     const std::function<void(cpu_adam::ElementRange)> add =

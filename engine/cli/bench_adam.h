@@ -6,6 +6,7 @@
 //   update and page sums    the same with the checksums that a run which commits takes
 //   the new weight alone    what a run that updates twice does before forward; the state is read
 //                           and stays as it was
+//   update, in cache        its arithmetic alone, over a few elements again and again
 //   stream, LOOP, PAGES     the ceiling: engine/cli/adam_stream.h, each loop on the update's memory
 //                           (huge pages) and on memory of small ones
 //

@@ -42,11 +42,11 @@ TEST(BenchAdamTest, every_format_and_thread_count_has_its_update_and_its_streams
             if (row.name.starts_with("stream")) best_stream = std::max(best_stream, row.achieved);
         }
         EXPECT_THAT(
-            names,
-            ElementsAre("update", "update and page sums", "the new weight alone",
-                        "stream, regular, huge pages", "stream, regular, small pages",
-                        "stream, prefetched, huge pages", "stream, prefetched, small pages",
-                        "stream, non-temporal, huge pages", "stream, non-temporal, small pages"));
+            names, ElementsAre(
+                       "update", "update and page sums", "the new weight alone", "update, in cache",
+                       "stream, regular, huge pages", "stream, regular, small pages",
+                       "stream, prefetched, huge pages", "stream, prefetched, small pages",
+                       "stream, non-temporal, huge pages", "stream, non-temporal, small pages"));
         for (const BenchRow& row : group.rows) {
             const bool moves_less = row.name == "the new weight alone";
             EXPECT_EQ(row.ceiling, moves_less ? 0 : best_stream);
@@ -95,7 +95,9 @@ TEST(BenchAdamTest, the_bytes_of_a_parameter_are_those_of_its_formats) {
         EXPECT_EQ(list[0]["gradient"], name_of(one.gradient));
         EXPECT_EQ(list[2]["name"], "the new weight alone");
         EXPECT_LT(list[2]["bytes_per_parameter"], one.bytes_per_parameter);
-        EXPECT_EQ(list[3]["row"], "stream");
+        EXPECT_EQ(list[3]["name"], "update, in cache");
+        EXPECT_EQ(list[3]["row"], "scalar");
+        EXPECT_EQ(list[4]["row"], "stream");
     }
 }
 
