@@ -10,7 +10,8 @@ interleaved, every other one backwards, so that a slow minute of the machine hit
 step of a process is not timed; the median of the others is shown. Peak RSS is what the kernel says
 of the process (ru_maxrss), the larger of the rounds, reading the model included. The loss of the
 first step must be nearly the same for all of one dtype. CPU seconds of a step, of all its threads,
-stand beside its time: where other programs share the machine, they are the fairer measure.
+stand beside its time: where other programs share the machine, they are the fairer measure, if
+OMP_WAIT_POLICY=passive is set for all: torch's threads spin while they wait, which counts.
 
 Contestants: headrace-nvme, headrace-resident, pytorch-bf16, pytorch-master (fp32 weights and
 states, bf16 autocast), deepspeed-cpu, deepspeed-nvme, deepspeed-nvme-lean, and in fp32
