@@ -32,6 +32,8 @@ using offload::Status;
 namespace {
 
 constexpr int64_t square_side = 1024;
+// More than the caches of a processor hold.
+constexpr uint64_t cold_bytes = 256 * offload::mib;
 
 // A row: what it calls, and how many operations that is.
 struct Work {
@@ -110,6 +112,18 @@ class Bench {
         return shape_.tied ? layout_.layers.front().element_count : 0;
     }
     double reduce_rate() const;
+    // A step computes each block on memory that it has not touched for long: so does this, as far
+    // as cold_bytes go.
+    struct Block {
+        std::span<std::byte> weights;
+        std::span<std::byte> kept;
+        std::span<float> accumulator;
+    };
+    uint64_t block_bytes() const;
+    uint64_t block_count() const;
+    const Block& next_block();
+    void forward(bool keeps);
+    void backward(bool is_kept);
     void add_block_work(const offload::LayerEffort& effort);
     void add_head_work(double flop);
     void compute(const std::function<void()>& call) const {
@@ -129,7 +143,10 @@ class Bench {
     MicroBatch batch_;
     std::vector<Work> works_;  // the last is a square product
     std::vector<double> reduce_bytes_per_s_;
-    std::span<float> accumulator_;
+    std::vector<Block> blocks_;
+    size_t next_block_ = 0;
+    std::span<std::byte> hidden_;
+    std::span<std::byte> hidden_out_;
     std::span<std::byte> stash_;
     SquareProduct square_{square_side};
 };
@@ -138,9 +155,9 @@ uint64_t Bench::wanted_bytes() const {
     const int64_t rows = command_.row_count;
     const int64_t columns = command_.column_count;
     const uint64_t sum =
-        bytes_of(command_.dtype, 2 * block_elements() + head_elements() + words_elements()) +
-        4 * (block_elements() + head_elements() + words_elements()) + 4 * hidden_bytes() +
-        compute_.kept_bytes(rows, columns) + compute_.workspace_bytes(rows, columns);
+        bytes_of(command_.dtype, block_elements() + head_elements() + words_elements()) +
+        4 * (head_elements() + words_elements()) + 4 * hidden_bytes() +
+        block_count() * block_bytes() + compute_.workspace_bytes(rows, columns);
     return offload::align_up(sum, offload::page_bytes) + 16 * offload::page_bytes;
 }
 
@@ -167,41 +184,66 @@ Status Bench::prepare() {
     return {};
 }
 
+uint64_t Bench::block_bytes() const {
+    const uint64_t kept = compute_.kept_bytes(command_.row_count, command_.column_count);
+    return (bytes_of(command_.dtype, 1) + 4) * block_elements() + kept + 3 * offload::page_bytes;
+}
+
+uint64_t Bench::block_count() const {
+    const uint64_t count = std::max<uint64_t>(1, cold_bytes / block_bytes());
+    return std::min(count, static_cast<uint64_t>(shape_.block_count));
+}
+
+const Bench::Block& Bench::next_block() {
+    next_block_ = (next_block_ + 1) % blocks_.size();
+    return blocks_[next_block_];
+}
+
+void Bench::forward(bool keeps) {
+    const Block& block = next_block();
+    compute([&] {
+        compute_.block(batch_, {.weights = block.weights,
+                                .hidden_in = hidden_,
+                                .hidden_out = hidden_out_,
+                                .kept_out = keeps ? block.kept : std::span<std::byte>()});
+    });
+}
+
+void Bench::backward(bool is_kept) {
+    const Block& block = next_block();
+    compute([&] {
+        compute_.block_backward(batch_,
+                                {.weights = block.weights,
+                                 .hidden_in = hidden_,
+                                 .grad_out = hidden_,
+                                 .grad_in = hidden_out_,
+                                 .accumulator = block.accumulator,
+                                 .kept_in = is_kept ? block.kept : std::span<const std::byte>()});
+    });
+}
+
 void Bench::add_block_work(const offload::LayerEffort& effort) {
-    const std::span<std::byte> weights = slab_.cut(bytes_of(command_.dtype, block_elements()));
-    const std::span<std::byte> hidden = slab_.cut(hidden_bytes());
-    const std::span<std::byte> out = slab_.cut(hidden_bytes());
-    const std::span<std::byte> kept =
-        slab_.cut(compute_.kept_bytes(command_.row_count, command_.column_count));
-    accumulator_ = floats(slab_.cut(4 * block_elements()));
+    hidden_ = slab_.cut(hidden_bytes());
+    hidden_out_ = slab_.cut(hidden_bytes());
     stash_ = slab_.cut(bytes_of(command_.dtype, block_elements()));
-    fill(weights, command_.dtype);
-    fill(hidden, command_.dtype);
-    const auto forward = [=, this](std::span<std::byte> keep) {
-        compute([&] {
-            compute_.block(
-                batch_,
-                {.weights = weights, .hidden_in = hidden, .hidden_out = out, .kept_out = keep});
-        });
-    };
-    const auto backward = [=, this](std::span<const std::byte> from) {
-        compute([&] {
-            compute_.block_backward(batch_, {.weights = weights,
-                                             .hidden_in = hidden,
-                                             .grad_out = hidden,
-                                             .grad_in = out,
-                                             .accumulator = accumulator_,
-                                             .kept_in = from});
-        });
-    };
+    fill(hidden_, command_.dtype);
+    std::ranges::fill(stash_, std::byte{0});
+    const uint64_t kept_bytes = compute_.kept_bytes(command_.row_count, command_.column_count);
+    for (uint64_t i = 0; i < block_count(); ++i) {
+        blocks_.push_back({.weights = slab_.cut(bytes_of(command_.dtype, block_elements())),
+                           .kept = slab_.cut(kept_bytes),
+                           .accumulator = floats(slab_.cut(4 * block_elements()))});
+        fill(blocks_.back().weights, command_.dtype);
+        std::ranges::fill(blocks_.back().accumulator, 0.0f);  // its pages are there
+    }
+    for (uint64_t i = 0; i < block_count(); ++i) forward(true);
     works_.push_back(
-        {.name = "block forward", .flop = effort.forward_flop, .call = [forward] { forward({}); }});
+        {.name = "block forward", .flop = effort.forward_flop, .call = [this] { forward(false); }});
     works_.push_back({.name = "block backward, recomputed",
                       .flop = effort.backward_flop + effort.recompute_flop,
-                      .call = [backward] { backward({}); }});
-    forward(kept);
-    works_.push_back({.name = "block backward, kept", .flop = effort.backward_flop, .call = [=] {
-                          backward(kept);
+                      .call = [this] { backward(false); }});
+    works_.push_back({.name = "block backward, kept", .flop = effort.backward_flop, .call = [this] {
+                          backward(true);
                       }});
 }
 
@@ -215,6 +257,8 @@ void Bench::add_head_work(double flop) {
     fill(words, command_.dtype);
     fill(weights, command_.dtype);
     fill(hidden, command_.dtype);
+    std::ranges::fill(sums, 0.0f);
+    std::ranges::fill(words_sums, 0.0f);
     LlamaCompute::Head head{
         .weights = weights, .hidden_in = hidden, .grad_in = gradient, .accumulator = sums};
     if (shape_.tied) {
@@ -251,15 +295,16 @@ Status Bench::run_rounds() {
 }
 
 double Bench::reduce_rate() const {
-    std::ranges::fill(accumulator_, 0.0f);
+    const std::span<float> accumulator = blocks_.front().accumulator;
+    std::ranges::fill(accumulator, 0.0f);
     return rate_alone(
-        [this] {
-            kernels::reduce_part(kernels::best_reduce_row(), {.first_use = accumulator_,
+        [this, accumulator] {
+            kernels::reduce_part(kernels::best_reduce_row(), {.first_use = accumulator,
                                                               .second_use = {},
                                                               .pieces = {},
                                                               .stash_dtype = command_.dtype,
                                                               .stash = stash_});
-            return static_cast<double>(accumulator_.size_bytes() + stash_.size());
+            return static_cast<double>(accumulator.size_bytes() + stash_.size());
         },
         command_.seconds_min);
 }
