@@ -103,13 +103,17 @@ class Space:
 
 
 def mean_of(first, second):
-    """A machine file whose numbers are the means of two; sizes are the first one's."""
+    """A machine file whose numbers are the means of two: of rates, what takes the mean time for the
+    same work; sizes are the first one's."""
     lines = []
     for one, other in zip(first.splitlines(), second.splitlines()):
         match = re.match(r"(  (\w+): )([\d.e+-]+)", one)
         if match and match.group(2) not in ("memory", "space"):
             value = float(re.match(r"  \w+: ([\d.e+-]+)", other).group(1))
-            lines.append(f"{match.group(1)}{(float(match.group(3)) + value) / 2:.6g}")
+            values = [float(match.group(3)), value]
+            is_rate = match.group(2) == "tflops" or match.group(2).endswith("per_s")
+            mean = statistics.harmonic_mean if is_rate else statistics.fmean
+            lines.append(f"{match.group(1)}{mean(values):.6g}")
         else:
             lines.append(one)
     return "\n".join(lines) + "\n"
@@ -184,7 +188,7 @@ def compare(measured, plan, machine):
         "steps_s": measured["steps"],
         "slots_and_program_bytes": slots + program, "peak_rss_bytes": end["peak_rss_bytes"],
         "planned_space_bytes": end["nvme_bytes"], "space_bytes": measured["space_bytes"],
-        "machine": machine, "plan": plan}
+        "machine": machine, "plan": plan, "end": end}
 
 
 def excess(planned, measured):
