@@ -31,6 +31,8 @@ struct Parsed {
     std::vector<std::string> nvme_paths;
     std::vector<std::string> plan_words;
     PlanCommand plan;
+    std::vector<std::string> rehearse_words;
+    RehearseCommand rehearse;
     ExportCommand export_command;
     InitCommand init;
     RandomModelCommand random_model;
@@ -109,6 +111,21 @@ CommandLine plan_of(const Parsed& parsed) {
     if (places.size() != 1) {
         return refused(fmt::format(
             "plan takes a run file or a model, and then key=value; it got {} of them: {}",
+            places.size(), fmt::join(places, " ")));
+    }
+    command.what = places[0];
+    return command;
+}
+
+CommandLine rehearse_of(const Parsed& parsed) {
+    RehearseCommand command = parsed.rehearse;
+    std::vector<std::string> places;
+    for (const std::string& word : parsed.rehearse_words) {
+        (is_override(word) ? command.overrides : places).push_back(word);
+    }
+    if (places.size() != 1) {
+        return refused(fmt::format(
+            "rehearse takes a run file or a model, and then key=value; it got {} of them: {}",
             places.size(), fmt::join(places, " ")));
     }
     command.what = places[0];
@@ -406,6 +423,22 @@ void add_random_model(CLI::App& app, RandomModelCommand& random) {
     command->add_option("--seed", random.seed, "Of the weights")->capture_default_str();
 }
 
+void add_rehearse(CLI::App& app, Parsed& parsed) {
+    CLI::App* rehearse = app.add_subcommand(
+        "rehearse", "Turn a few steps on a part of the model, and scale them to the whole");
+    rehearse
+        ->add_option("what", parsed.rehearse_words,
+                     "run.yaml | MODEL (a folder or a config.json), then key=value ...")
+        ->required();
+    rehearse->add_option("--layers", parsed.rehearse.block_count, "Blocks of the part")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    rehearse->add_option("--steps", parsed.rehearse.step_count, "Steps that are measured")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    rehearse->add_flag("--json", parsed.rehearse.is_json, "Print one object");
+}
+
 void add_commands(CLI::App& app, Parsed& parsed) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
     train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
@@ -424,6 +457,8 @@ void add_commands(CLI::App& app, Parsed& parsed) {
         ->required();
     plan->add_option("--price", parsed.plan.price_per_hour, "Of an hour, in any currency")
         ->check(CLI::Range(0.0, 1e6));
+
+    add_rehearse(app, parsed);
 
     CLI::App* to_export =
         app.add_subcommand("export", "Write a run's model as a Hugging Face folder");
@@ -501,6 +536,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     const std::string name = app.get_subcommands().front()->get_name();
     if (name == "train") return train_of(parsed);
     if (name == "plan") return plan_of(parsed);
+    if (name == "rehearse") return rehearse_of(parsed);
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return doctor_of(parsed);
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);

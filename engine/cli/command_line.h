@@ -46,6 +46,15 @@ struct PlanCommand {
     double price_per_hour = 0;  // 0: not asked
 };
 
+// headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--json] [key=value ...]
+struct RehearseCommand {
+    std::string what;                    // as of a plan
+    std::vector<std::string> overrides;  // "key=value", in the order given
+    int64_t block_count = 3;
+    int64_t step_count = 4;
+    bool is_json = false;
+};
+
 // headrace init MODEL DATA
 struct InitCommand {
     std::string model;
@@ -126,9 +135,10 @@ struct Exit {
     std::string text;
 };
 
-using CommandLine = std::variant<TrainCommand, PlanCommand, ExportCommand, DoctorCommand,
-                                 InitCommand, StoreCommand, BenchNvmeCommand, BenchAdamCommand,
-                                 BenchLinkCommand, BenchGemmCommand, RandomModelCommand, Exit>;
+using CommandLine =
+    std::variant<TrainCommand, PlanCommand, RehearseCommand, ExportCommand, DoctorCommand,
+                 InitCommand, StoreCommand, BenchNvmeCommand, BenchAdamCommand, BenchLinkCommand,
+                 BenchGemmCommand, RandomModelCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

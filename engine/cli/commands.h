@@ -21,6 +21,7 @@ struct CommandContext {
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);
 offload::Status run_command(const PlanCommand& command, const CommandContext& context);
+offload::Status run_command(const RehearseCommand& command, const CommandContext& context);
 offload::Status run_command(const ExportCommand& command, const CommandContext& context);
 offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
 offload::Status run_command(const InitCommand& command, const CommandContext& context);

@@ -48,6 +48,7 @@ int run_program(int argument_count, char** argument_values, const ProgramHooks& 
     Terminal terminal(environment.has_color ? Terminal::Color::allowed : Terminal::Color::never);
     const auto* doctor = std::get_if<DoctorCommand>(&line);
     const bool computes = std::holds_alternative<TrainCommand>(line) ||
+                          std::holds_alternative<RehearseCommand>(line) ||
                           std::holds_alternative<BenchGemmCommand>(line) ||
                           (doctor != nullptr && doctor->is_probe);
     if (computes) {
@@ -56,7 +57,7 @@ int run_program(int argument_count, char** argument_values, const ProgramHooks& 
     }
     // What runs for hours and takes something away at its end; the others may die where they are.
     std::optional<StopSignal> stop;
-    if (std::holds_alternative<TrainCommand>(line) || std::holds_alternative<ExportCommand>(line) ||
+    if (computes || std::holds_alternative<ExportCommand>(line) ||
         std::holds_alternative<BenchNvmeCommand>(line) ||
         std::holds_alternative<BenchAdamCommand>(line) ||
         std::holds_alternative<BenchLinkCommand>(line) ||

@@ -179,6 +179,8 @@ constexpr Key key_table[] = {
                      { return static_cast<size_t>(c.offload.advanced.io_engine); },
                  [](RunConfig& c, size_t i)
                      { c.offload.advanced.io_engine = static_cast<IoEngine>(i); }}},
+    {"offload.advanced.overlap", "false: one op at a time, to see what overlapping them brings",
+     SwitchField{[](RunConfig& c) -> auto& { return c.offload.advanced.overlap; }}},
     {"offload.advanced.trace", "a file for what ran when in the last steps, for ui.perfetto.dev",
      TextField{[](RunConfig& c) -> auto& { return c.offload.advanced.trace; }}},
 };

@@ -53,6 +53,7 @@ struct AdvancedConfig {
     std::optional<int64_t> compute_threads;  // part of the numerics record
     Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too
     IoEngine io_engine = IoEngine::automatic;
+    bool overlap = true;  // false: one op at a time, in the order of the list
     std::string trace{};  // a file to write what ran when to; empty: none
     bool operator==(const AdvancedConfig&) const = default;
 };

@@ -135,7 +135,20 @@ Status Engine::load(const Checkpoint& checkpoint) {
     if (Status status = checkpoint.check_against(options_.workload.layout.specs); !status) {
         return status;
     }
+    return load_part_of(checkpoint);
+}
+
+Status Engine::load_part_of(const Checkpoint& checkpoint) {
     if (Status status = load_homes(homes(), checkpoint); !status) return status;
+    return commit_what_was_loaded();
+}
+
+Status Engine::load_made_up() {
+    if (Status status = make_up_homes(homes()); !status) return status;
+    return commit_what_was_loaded();
+}
+
+Status Engine::commit_what_was_loaded() {
     return commits() ? commit_and_wait(*store_, options_.record_of(progress_)) : Status{};
 }
 
@@ -177,7 +190,9 @@ Status Engine::run_list(const Schedule& schedule, Segment& segment) {
     const bool trains = schedule.workload.purpose == Purpose::train;
     if (trains) recorder_.begin(schedule);
     offload::RunOptions run_options{.next_period = segment.next_period};
-    run_options.on_span = [&](const offload::Span& span) {
+    offload::Span alone;  // the serial backend has no clock
+    run_options.on_span = [&](offload::Span span) {
+        if (options_.is_serial) span = alone;
         const auto lane = static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
         lane_times_[lane] += span.end_ns - span.start_ns;
         if (trains) recorder_.add(span);
@@ -187,8 +202,11 @@ Status Engine::run_list(const Schedule& schedule, Segment& segment) {
     if (options_.is_serial) {
         offload::SerialBackend backend({.execute =
                                             [&](const offload::Ticket& ticket) {
-                                                return execute_serially(*executor_, store_.get(),
-                                                                        ticket);
+                                                alone = {.ticket = ticket, .start_ns = now_ns()};
+                                                auto done = execute_serially(*executor_,
+                                                                             store_.get(), ticket);
+                                                alone.end_ns = now_ns();
+                                                return done;
                                             },
                                         .open = segment.open,
                                         .close = segment.close});

@@ -75,6 +75,10 @@ class Engine {
     // The start of a run: weights from the checkpoint, fresh states; if the plan commits, the
     // commit of no step.
     offload::Status load(const Checkpoint& checkpoint);
+    // Instead of load: of a checkpoint that has more layers, those of this model; or weights that
+    // mean nothing.
+    offload::Status load_part_of(const Checkpoint& checkpoint);
+    offload::Status load_made_up();
     // Instead of load: the store already holds the run as it was after `progress`, and what lives
     // in memory is read from there.
     offload::Status resume(const Progress& progress);
@@ -121,6 +125,7 @@ class Engine {
     struct Segment;
     offload::Status run_list(const offload::Schedule& schedule, Segment& segment);
     offload::Status train_segment(const TrainOptions& options, int64_t first, int64_t end);
+    offload::Status commit_what_was_loaded();
     bool commits() const { return options_.plan.path_count > 0; }
     Homes homes() const { return {executor_.get(), store_.get()}; }
 

@@ -25,6 +25,9 @@ struct Homes {
 // Error: the checkpoint's, or bad_data, a weight that fp16 cannot hold.
 offload::Status load_homes(const Homes& homes, const Checkpoint& checkpoint);
 
+// The same with weights that mean nothing: finite, small, and not all alike.
+offload::Status make_up_homes(const Homes& homes);
+
 // What lives in memory, from its mirrors; and back. Places on nvme are their own mirrors.
 offload::Status load_memory_homes(const Homes& homes);
 offload::Status write_mirrors(const Homes& homes);

@@ -157,6 +157,13 @@ Result<HostPlacement> place_on_host(const HostRun& run) {
     return placed;
 }
 
+RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const FreeMemory& memory) {
+    OffloadConfig& offload = config.offload;
+    if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = card.ceilings.gpu_bytes;
+    if (!offload.ram_budget_bytes) offload.ram_budget_bytes = memory.available_bytes / 5 * 4;
+    return config;
+}
+
 double foretold_step_s(const HostPlacement& placed, const HostRun& run, double token_share) {
     CHECK_GT(token_share, 0.0);
     const Job job = job_of(run);

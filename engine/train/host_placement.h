@@ -38,6 +38,10 @@ struct HostPlacement {
 // the file systems with room for the store.
 offload::Result<HostPlacement> place_on_host(const HostRun& run);
 
+// The ceilings of a run whose card is pretended, where nobody gave them: the card's own memory, and
+// four fifths of what is free here, as gpu and ram have together otherwise.
+RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const FreeMemory& memory);
+
 // Seconds that a step of so many tokens is foretold to take; the most tokens: as in the placement.
 double foretold_step_s(const HostPlacement& placed, const HostRun& run, double token_share);
 

@@ -246,13 +246,8 @@ class Training {
     }
 
     RunConfig config_to_place() const {
-        RunConfig config = config_;
-        if (!card_) return config;
-        OffloadConfig& offload = config.offload;
-        if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = card_->ceilings.gpu_bytes;
-        // Four fifths, as gpu and ram have together otherwise.
-        if (!offload.ram_budget_bytes) offload.ram_budget_bytes = machine_.ram_free_bytes() / 5 * 4;
-        return config;
+        if (!card_) return config_;
+        return with_ceilings_of(*card_, config_, {.available_bytes = machine_.ram_free_bytes()});
     }
 
     Status make_engine() {
@@ -281,6 +276,7 @@ class Training {
             .update_row = &cpu_adam::best(),
             .reduce_row = &kernels::best_reduce_row()};
         options.on_op_done = reporter_.op_done;
+        options.is_serial = !config_.offload.advanced.overlap;
         if (card_) {
             const MicroBatchShape& shape = shapes_.front();
             options.emulated_card = {.machine = card_->machine,
@@ -513,9 +509,10 @@ class Training {
         const MicroBatchShape& shape = shapes_.front();
         const Status written =
             write_trace({.path = path,
-                         .title = "measured",
+                         .title = card_ ? "measured, EMULATED " + card_->machine.name : "measured",
                          .recorder = recorder,
-                         .effort = effort_of(inputs_.model, shape.row_count, shape.column_count)});
+                         .effort = effort_of(inputs_.model, shape.row_count, shape.column_count),
+                         .machine = placed_.machine});
         if (!written) return reporter_.warn(written.error().text());
         reporter_.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
     }
@@ -609,7 +606,7 @@ class Training {
     std::vector<MicroBatchShape> shapes_;
     HostPlacement placed_;
     std::optional<offload::CommitAt> commit_at_;  // of the placement
-    ResidentMemory baseline_;  // the program and torch, before the first slot
+    ResidentMemory baseline_;                     // the program and torch, before the first slot
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<CheckpointWriter> writer_;
     std::unique_ptr<MetricsFile> metrics_;

@@ -66,6 +66,19 @@ TEST(CommandLineTest, the_other_commands) {
     EXPECT_EQ(parsed<InitCommand>({"init", "org/name", "d.jsonl"}).data, "d.jsonl");
 }
 
+TEST(CommandLineTest, rehearse_takes_a_run_file_or_a_model) {
+    const auto command = parsed<RehearseCommand>(
+        {"rehearse", "run.yaml", "--layers", "2", "max_length=512", "--json"});
+    EXPECT_EQ(command.what, "run.yaml");
+    EXPECT_EQ(command.block_count, 2);
+    EXPECT_EQ(command.step_count, 4);
+    EXPECT_TRUE(command.is_json);
+    EXPECT_EQ(command.overrides, std::vector<std::string>{"max_length=512"});
+    EXPECT_EQ(exit_of({"rehearse"}).code, 2);
+    EXPECT_EQ(exit_of({"rehearse", "a", "b"}).code, 2);
+    EXPECT_EQ(exit_of({"rehearse", "a", "--layers", "0"}).code, 2);
+}
+
 TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
     const auto command = parsed<PlanCommand>({"plan", "models/llama-2-13b.json", "--machine",
                                               "m.yaml", "--price", "0.4", "max_length=4096"});
@@ -184,7 +197,8 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
     const std::vector<Row> rows = {
         {{}, "A subcommand is required"},
         {{"trian"}, "'trian' is no command; did you mean 'train'?"},
-        {{"frobnicate", "x"}, "the commands are train, plan, export, doctor, bench, init"},
+        {{"frobnicate", "x"},
+         "the commands are train, plan, rehearse, export, doctor, bench, init"},
         {{"train"}, "required"},
         {{"train", "a", "b", "c"}, "it got 3 of them: a b c"},
         {{"train", "seed=1"}, "it got 0 of them"},

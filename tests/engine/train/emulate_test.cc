@@ -97,6 +97,7 @@ TEST_F(Emulate, EveryLineAndEveryFileSaysSo) {
 // 22 GiB is ever memory.
 TEST_F(Emulate, TheCardsMemoryIsNeverTouched) {
     config_.emulate = folder_.write("fast.yaml", machine_text(100, 25));
+    config_.offload.commit = CommitMode::every_step;
     const uint64_t before_bytes = read_resident_memory().peak_bytes;
     for (const offload::Dtype dtype :
          {offload::Dtype::bf16, offload::Dtype::fp16, offload::Dtype::fp32}) {

@@ -1,0 +1,373 @@
+#include "engine/train/rehearse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cpu_adam/variants.h"
+#include "engine/config/cores.h"
+#include "engine/config/machine.h"
+#include "engine/models/effort.h"
+#include "engine/torch/threads.h"
+#include "engine/train/engine.h"
+#include "engine/train/identity.h"
+#include "engine/train/resident.h"
+#include "engine/train/run_store.h"
+#include "kernels/host/slab.h"
+#include "offload/simulate.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::LaneKind;
+using offload::Result;
+using offload::Schedule;
+using offload::Status;
+
+namespace {
+
+// Made-up tokens are below this, and below the vocabulary.
+constexpr int64_t made_up_tokens = 1000;
+
+StepBatch made_up_step(const RunConfig& config, const LlamaConfig& model, int64_t step) {
+    const auto end = std::min<int64_t>(made_up_tokens, model.vocabulary_size);
+    std::vector<TokenBatch> batches;
+    for (int64_t m = 0; m < config.gradient_accumulation_steps; ++m) {
+        TokenBatch batch{.row_count = config.per_device_train_batch_size,
+                         .column_count = config.max_length};
+        batch.token_count = batch.row_count * batch.column_count;
+        for (int64_t t = 0; t < batch.token_count; ++t) {
+            batch.input_ids.push_back(static_cast<int32_t>((t * 7 + m * 13 + step) % end));
+        }
+        for (int64_t t = 0; t < batch.token_count; ++t) {
+            const bool is_last = (t + 1) % batch.column_count == 0;
+            batch.targets.push_back(is_last ? not_trained
+                                            : batch.input_ids[static_cast<size_t>(t) + 1]);
+        }
+        batch.trained_token_count = batch.token_count - batch.row_count;
+        batches.push_back(std::move(batch));
+    }
+    return make_step(std::move(batches));
+}
+
+int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
+    return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
+}
+
+RunConfig config_of_rehearsal(const RunConfig& config) {
+    RunConfig rehearsed = config;
+    rehearsed.output_dir += ".rehearsal";  // names the store
+    return rehearsed;
+}
+
+RehearsedStep step_of(const Schedule& schedule, const offload::Machine& machine,
+                      const offload::Effort& effort, const Placement& placement) {
+    RehearsedStep step{.forecast = simulate(schedule, machine, effort),
+                       .read_bytes = moved_bytes(schedule, LaneKind::nvme_read),
+                       .written_bytes = moved_bytes(schedule, LaneKind::nvme_write),
+                       .needs = placement.needs};
+    for (const offload::Op& op : schedule.ops) {
+        if (op.kind != offload::OpKind::update) continue;
+        step.updated_parameter_count += schedule.workload.layout.parts[op.part].element_count;
+    }
+    return step;
+}
+
+// One call of rehearse(), in the order of its members.
+class Run {
+  public:
+    Run(const RehearsalInputs& inputs, const RehearsalReporter& reporter)
+        : inputs_(inputs),
+          reporter_(reporter),
+          config_(config_of_rehearsal(inputs.config)),
+          model_(inputs.model),
+          compute_threads_(
+              thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
+          update_threads_(thread_count_of(config_.offload.advanced.update_threads, 1)) {
+        model_.block_count = inputs.block_count;
+    }
+
+    ~Run() {
+        engine_.reset();
+        if (!has_store_) return;
+        const Status removed =
+            nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
+        if (!removed) reporter_.warn(removed.error().text());
+    }
+
+    Result<Rehearsal> run() {
+        start_torch(compute_threads_);
+        warm_up_torch();
+        if (!config_.emulate.empty()) {
+            auto card = load_machine(config_.emulate);
+            if (!card) return card.error();
+            card_ = std::move(*card);
+        }
+        if (inputs_.train_data != nullptr) {
+            batches_.emplace(
+                *inputs_.train_data,
+                BatchOptions{
+                    .row_count = config_.per_device_train_batch_size,
+                    .micro_batches_per_step = config_.gradient_accumulation_steps,
+                    .step_count = inputs_.step_count + 1,
+                    .order = config_.shuffle ? SampleOrder::shuffled : SampleOrder::as_given,
+                    .seed = config_.seed});
+        }
+        if (Status status = place(); !status) return status.error();
+        if (Status status = make_engine(); !status) return status.error();
+        if (Status status = load(); !status) return status.error();
+        if (Status status = turn_steps(); !status) return status.error();
+        return result();
+    }
+
+  private:
+    MicroBatchShape shape() {
+        if (batches_) return batches_->max_micro_batch_shape();
+        return {.row_count = config_.per_device_train_batch_size,
+                .column_count = config_.max_length};
+    }
+
+    int64_t micro_batch_count_of(int64_t step) const {
+        return batches_ ? batches_->micro_batch_count_of(step)
+                        : config_.gradient_accumulation_steps;
+    }
+
+    Status place() {
+        shape_ = shape();
+        FreeMemory memory{.available_bytes = read_machine().ram_free_bytes()};
+        if (card_) config_ = with_ceilings_of(*card_, std::move(config_), memory);
+        if (card_) memory.available_bytes += card_->ceilings.gpu_bytes;
+        Result<HostPlacement> placed =
+            place_on_host({.config = config_,
+                           .model = inputs_.model,
+                           .shapes = {shape_},
+                           .micro_batch_count_max = micro_batch_count_of(0),
+                           .step_count = inputs_.step_count,
+                           .compute_threads = compute_threads_,
+                           .update_threads = update_threads_,
+                           .memory = memory,
+                           .machine = inputs_.machine ? &*inputs_.machine : nullptr,
+                           .card = card_ ? &*card_ : nullptr,
+                           .saved_part_bytes = std::nullopt});
+        if (!placed) return placed.error();
+        whole_ = std::move(*placed);
+        for (const std::string& line : whole_.lines) reporter_.note(line);
+        part_ = part_of(whole_.placement, model_);
+        return {};
+    }
+
+    Status make_engine() {
+        EngineOptions options{
+            .config = model_,
+            .workload = part_.workload,
+            .plan = part_.plan,
+            .compute_threads = compute_threads_,
+            .kernels = config_.offload.advanced.kernels,
+            .update_threads = update_threads_,
+            .adam_step_of =
+                [config = config_](int64_t update_index) {
+                    return cpu_adam::AdamStep{.learning_rate = config.learning_rate,
+                                              .beta1 = config.adam_beta1,
+                                              .beta2 = config.adam_beta2,
+                                              .epsilon = config.adam_epsilon,
+                                              .weight_decay = config.weight_decay,
+                                              .adam_step = static_cast<uint64_t>(update_index) + 1};
+                },
+            .record_of =
+                [this](const Progress& progress) { return record_of(identity_, progress); },
+            .max_grad_norm = config_.max_grad_norm,
+            .loss_scale = config_.dtype == offload::Dtype::fp16 ? config_.loss_scale : unscaled,
+            .rounding_seed = config_.seed,
+            .update_row = &cpu_adam::best(),
+            .reduce_row = &kernels::best_reduce_row()};
+        options.is_serial = !config_.offload.advanced.overlap;
+        if (card_) {
+            options.emulated_card = {.machine = card_->machine,
+                                     .row_count_max = shape_.row_count,
+                                     .column_count_max = shape_.column_count};
+        }
+        options.open_store = [this](std::vector<offload::PlaceSpec> places,
+                                    std::span<std::byte> buffers) {
+            return open_store(std::move(places), buffers);
+        };
+        auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
+            .gpu_capacity_bytes = part_.budgets.gpu_bytes,
+            .ram_capacity_bytes = part_.budgets.ram_bytes,
+            .card = card_ ? kernels::CardMemory::addresses : kernels::CardMemory::memory});
+        auto engine = Engine::create(std::move(options), std::move(memory));
+        if (!engine) return engine.error();
+        engine_ = std::move(*engine);
+        return engine_->try_shape(shape_.row_count, shape_.column_count);
+    }
+
+    Result<std::unique_ptr<offload::Store>> open_store(std::vector<offload::PlaceSpec> places,
+                                                       std::span<std::byte> buffers) {
+        auto store = open_run_store({.config = config_,
+                                     .placement = part_,
+                                     .model = model_,
+                                     .identity = identity_,
+                                     .drive_cache = inputs_.drive_cache,
+                                     .places = std::move(places),
+                                     .buffers = buffers,
+                                     .drives = inputs_.drives,
+                                     .note = reporter_.note,
+                                     .on_stuck = reporter_.stuck});
+        if (!store) return store.error();
+        has_store_ = true;
+        for (const std::string& note : (*store)->notes()) reporter_.warn(note);
+        return std::unique_ptr<offload::Store>(std::move(*store));
+    }
+
+    Status load() {
+        if (inputs_.model_dir.empty()) return engine_->load_made_up();
+        const Result<Checkpoint> checkpoint = Checkpoint::open(inputs_.model_dir);
+        if (!checkpoint) return checkpoint.error();
+        const Status known = checkpoint->check_against(whole_.placement.workload.layout.specs);
+        return known ? engine_->load_part_of(*checkpoint) : known;
+    }
+
+    Status turn_steps() {
+        const auto batch_of = [this](int64_t step) {
+            StepBatch batch = batches_ ? batches_->step(step) : made_up_step(config_, model_, step);
+            int64_t token_count = 0;
+            for (const TokenBatch& one : batch.micro_batches) {
+                token_count += one.row_count * one.column_count;
+            }
+            if (step > 0) token_counts_.push_back(token_count);
+            return batch;
+        };
+        return engine_->train(
+            {.step_count = inputs_.step_count + 1,
+             .batch_of = batch_of,
+             .micro_batch_count_of = [this](int64_t step) { return micro_batch_count_of(step); },
+             .on_step = [this](const StepOutcome& outcome) -> Status {
+                 const int number = reporter_.stop_signal();
+                 if (number == 0) return {};
+                 return Error{ErrorCode::failed,
+                              fmt::format("the rehearsal was stopped by signal {} after step {}",
+                                          number, outcome.step + 1),
+                              ""};
+             }});
+    }
+
+    Result<Rehearsal> result() {
+        const offload::StepRecorder& recorder = engine_->recorder();
+        const auto median = recorder.median_step();
+        if (!median) {
+            return Error{ErrorCode::usage,
+                         "the rehearsal has no two steps of the same number of micro-batches one "
+                         "after the other",
+                         "give more data, or fewer gradient_accumulation_steps"};
+        }
+        Rehearsal rehearsal{.emulated = card_ ? card_->machine.name : "",
+                            .block_count = model_.block_count,
+                            .whole_block_count = inputs_.model.block_count,
+                            .part = {},
+                            .whole = {},
+                            .steps_s = {},
+                            .step_s = median->seconds(),
+                            .lane_times = {}};
+        for (const offload::Window& step : recorder.steps()) {
+            rehearsal.steps_s.push_back(step.seconds());
+        }
+        rehearsal.lane_times = lane_times(*recorder.schedule(), recorder.timeline(), *median);
+        rehearsal.peak_rss_bytes = read_resident_memory().peak_bytes;
+        foretell(rehearsal);
+        return rehearsal;
+    }
+
+    // For as many tokens as a step really had.
+    void foretell(Rehearsal& rehearsal) const {
+        CHECK(!token_counts_.empty());
+        int64_t sum = 0;
+        for (const int64_t count : token_counts_) sum += count;
+        rehearsal.token_count = sum / std::ssize(token_counts_);
+        const double share = static_cast<double>(rehearsal.token_count) /
+                             static_cast<double>(part_.workload.micro_batch_count_max *
+                                                 shape_.row_count * shape_.column_count);
+        const auto effort = [&](const LlamaConfig& model) {
+            offload::Effort scaled = effort_of(model, shape_.row_count, shape_.column_count);
+            for (offload::LayerEffort& layer : scaled.layers) {
+                layer.forward_flop *= share;
+                layer.recompute_flop *= share;
+                layer.backward_flop *= share;
+            }
+            return scaled;
+        };
+        const auto list = build(whole_.placement.workload, whole_.placement.plan);
+        CHECK(list.ok());
+        rehearsal.part =
+            step_of(*engine_->recorder().schedule(), whole_.machine, effort(model_), part_);
+        rehearsal.whole = step_of(*list, whole_.machine, effort(inputs_.model), whole_.placement);
+    }
+
+    const RehearsalInputs& inputs_;
+    const RehearsalReporter& reporter_;
+    RunConfig config_;
+    LlamaConfig model_;  // the part
+    const int compute_threads_;
+    const int update_threads_;
+    std::optional<MachineFile> card_;
+    std::optional<BatchPlan> batches_;
+    MicroBatchShape shape_;
+    HostPlacement whole_;
+    Placement part_;
+    const Identity identity_{
+        .numerics = {{"rehearsal", "nothing to go on with"}}, .job = {}, .recipe = {}};
+    std::unique_ptr<Engine> engine_;
+    bool has_store_ = false;
+    std::vector<int64_t> token_counts_;  // of the measured steps, padding included
+};
+
+}  // namespace
+
+Placement part_of(const Placement& whole, const LlamaConfig& part_model) {
+    const offload::Workload& from = whole.workload;
+    Placement part = whole;
+    part.workload.layout = layout_of(part_model, from.dtype, whole.part_bytes).value();
+    const offload::Layout& layout = part.workload.layout;
+    const uint32_t layers = layer_count(part.workload);
+    const auto blocks = static_cast<uint32_t>(part_model.block_count);
+    const uint32_t whole_blocks = layer_count(from) - 2;
+    CHECK_LE(blocks, whole_blocks);
+    const auto source_of = [&](uint32_t layer) {
+        if (layer == 0) return 0u;
+        if (layer == layers - 1) return layer_count(from) - 1;
+        return 1 + (2 * layer - 1) * whole_blocks / (2 * blocks);
+    };
+    offload::Plan& plan = part.plan;
+    const offload::Plan& source_plan = whole.plan;
+    plan.homes.assign(layout.parts.size(), {});
+    plan.act_homes.resize(layers);
+    if (!source_plan.kept_homes.empty()) plan.kept_homes.assign(layers, std::nullopt);
+    if (!source_plan.twice.empty()) plan.twice.assign(layout.parts.size(), false);
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+        const uint32_t source = source_of(layer);
+        const offload::LayerLayout& run = layout.layers[layer];
+        CHECK_EQ(run.part_count, from.layout.layers[source].part_count);
+        for (uint32_t i = 0; i < run.part_count; ++i) {
+            const uint32_t there = from.layout.layers[source].first_part + i;
+            plan.homes[run.first_part + i] = source_plan.homes[there];
+            if (!plan.twice.empty()) plan.twice[run.first_part + i] = source_plan.twice[there];
+        }
+        plan.act_homes[layer] = source_plan.act_homes[source];
+        if (!plan.kept_homes.empty()) plan.kept_homes[layer] = source_plan.kept_homes[source];
+    }
+    plan.window = std::min(plan.window, layers);
+    const char* fault = find_fault(part.workload, plan);
+    CHECK_TEXT(fault == nullptr, fault == nullptr ? "" : fault);
+    part.needs = offload::Sizes(part.workload).of(plan);
+    return part;
+}
+
+Result<Rehearsal> rehearse(const RehearsalInputs& inputs, const RehearsalReporter& reporter) {
+    CHECK_GE(inputs.block_count, 1);
+    CHECK_LE(inputs.block_count, inputs.model.block_count);
+    CHECK_GE(inputs.step_count, 1);
+    CHECK(reporter.note && reporter.warn && reporter.stop_signal && reporter.stuck);
+    return Run(inputs, reporter).run();
+}
+
+}  // namespace headrace::engine
