@@ -67,7 +67,10 @@ struct Promise {
 class Search {
   public:
     explicit Search(const Question& question)
-        : question_(question), sizes_(question.workload), twice_share_(question.twice_share_hint) {}
+        : question_(question),
+          sizes_(question.workload),
+          twice_share_(question.twice_share_hint),
+          best_s_(question.worth_s) {}
 
     Result<Findings> run() {
         const std::vector<Homes> homes = homes_to_try(question_.fixed);
@@ -407,7 +410,7 @@ class Search {
     std::vector<Promise> promises_;
     std::vector<Candidate> candidates_;
     double twice_share_ = 0;  // of the best so far
-    double best_s_ = std::numeric_limits<double>::infinity();
+    double best_s_ = 0;
     uint64_t least_missing_ = std::numeric_limits<uint64_t>::max();
     std::optional<Choice> nearest_;  // of those that do not fit
     std::string fault_;

@@ -37,6 +37,8 @@ struct Question {
     // What the store takes for the slots on nvme; empty: what they hold.
     std::function<uint64_t(const SlotTable&)> store_bytes{};
     size_t simulation_count_max = 14;
+    // Candidates whose bound is no better are passed over, and may leave no answer.
+    double worth_s = std::numeric_limits<double>::infinity();
     double twice_share_hint = 0;  // where the search for the share begins: a multiple of 1/8
 };
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
-#include <set>
+#include <queue>
 
 namespace headrace::offload {
 
@@ -23,9 +24,11 @@ class Loop {
         : schedule_(schedule),
           backend_(backend),
           options_(options),
-          successors_(schedule.ops.size()),
+          first_edge_(schedule.ops.size() + 1, 0),
           lane_order_(lane_kind_count) {
-        for (const Edge& edge : schedule.edges) successors_[edge.source].push_back(edge);
+        CHECK(std::ranges::is_sorted(schedule.edges));
+        for (const Edge& edge : schedule.edges) ++first_edge_[edge.source + 1];
+        for (size_t op = 0; op < schedule.ops.size(); ++op) first_edge_[op + 1] += first_edge_[op];
         for (OpId op = 0; op < schedule.ops.size(); ++op) {
             lane_order_[lane_of(op)].push_back(op);
         }
@@ -87,12 +90,12 @@ class Loop {
         }
     }
 
-    void make_ready(const Ticket& ticket) { ready_[lane_of(ticket.op)].insert(ticket); }
+    void make_ready(const Ticket& ticket) { ready_[lane_of(ticket.op)].push(ticket); }
 
     // The op that the lane would start now, if any.
     const Ticket* next_of(size_t lane) const {
         if (ready_[lane].empty()) return nullptr;
-        const Ticket& first = *ready_[lane].begin();
+        const Ticket& first = ready_[lane].top();
         const bool has_turn =
             !is_in_order(static_cast<LaneKind>(lane)) || turns_[lane].front() == first;
         return has_turn ? &first : nullptr;
@@ -118,7 +121,7 @@ class Loop {
 
     void start(size_t lane) {
         const Ticket ticket = *next_of(lane);
-        ready_[lane].erase(ready_[lane].begin());
+        ready_[lane].pop();
         if (is_in_order(static_cast<LaneKind>(lane))) turns_[lane].pop_front();
         if (!guard_holds(ticket)) return complete(ticket, Verdict::skip);
         ++in_flight_;
@@ -157,7 +160,8 @@ class Loop {
         open.is_complete[ticket.op] = true;
         ++open.complete_count;
         if (schedule_.ops[ticket.op].kind == OpKind::verdict) open.verdict = verdict;
-        for (const Edge& edge : successors_[ticket.op]) {
+        for (size_t i = first_edge_[ticket.op]; i < first_edge_[ticket.op + 1]; ++i) {
+            const Edge& edge = schedule_.edges[i];
             const int64_t index = ticket.period + edge.distance;
             if (index > open_.back().period.index) continue;  // met when that period opens
             uint32_t& waits_for = period_at(index).waits_for[edge.target];
@@ -186,10 +190,12 @@ class Loop {
     const Schedule& schedule_;
     Backend& backend_;
     const RunOptions& options_;
-    std::vector<std::vector<Edge>> successors_;
+    std::vector<size_t> first_edge_;  // of each op, in the sorted edges
     std::vector<std::vector<OpId>> lane_order_;
     std::deque<OpenPeriod> open_;
-    std::array<std::set<Ticket>, lane_kind_count> ready_;
+    // Each op once: the first in list order on top.
+    using Ready = std::priority_queue<Ticket, std::vector<Ticket>, std::greater<>>;
+    std::array<Ready, lane_kind_count> ready_;
     std::array<std::deque<Ticket>, lane_kind_count> turns_;  // in-order lanes: what comes next
     int64_t next_index_ = 0;
     int in_flight_ = 0;

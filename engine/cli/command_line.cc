@@ -455,6 +455,7 @@ void add_commands(CLI::App& app, Parsed& parsed) {
     plan->add_option("--machine", parsed.plan.machine_file,
                      "What the machine has and how fast it is: see configs/hardware")
         ->required();
+    plan->add_flag("--json", parsed.plan.is_json, "Print one JSON object");
     plan->add_option("--price", parsed.plan.price_per_hour, "Of an hour, in any currency")
         ->check(CLI::Range(0.0, 1e6));
 

@@ -44,6 +44,7 @@ struct PlanCommand {
     std::vector<std::string> overrides;  // "key=value", in the order given
     std::string machine_file;
     double price_per_hour = 0;  // 0: not asked
+    bool is_json = false;
 };
 
 // headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--json] [key=value ...]

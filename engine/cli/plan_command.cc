@@ -22,6 +22,7 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     std::string text;
     const Prices prices{.step_count = config.max_steps.value_or(0),
                         .per_hour = command.price_per_hour};
+    if (command.is_json) return context.terminal.print(json_of(*forecast, prices) + "\n");
     for (const std::string& line : describe(*forecast, prices)) text += line + "\n";
     return context.terminal.print(text);
 }

@@ -27,10 +27,11 @@ namespace {
 
 // What must be gained for a change to be worth naming.
 constexpr double worth_naming = 0.97;
-constexpr size_t remedy_simulations_max = 4;
+constexpr size_t remedy_simulations_max = 3;
+constexpr size_t smaller_states_simulations_max = 1;
 
 Job job_of(const RunConfig& config, const LlamaConfig& model) {
-    const LlamaCompute compute(without_extras(model), config.dtype);
+    const LlamaCompute compute(one_block_of(without_extras(model)), config.dtype);
     const int64_t rows = config.per_device_train_batch_size;
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
@@ -94,11 +95,36 @@ void find_remedies(const RunConfig& config, const Site& site, const offload::Sch
     offload::Question question = question_of(workload, effort, config, larger);
     question.twice_share_hint = forecast.placement.choice.twice_share;
     question.simulation_count_max = remedy_simulations_max;
-    const auto answer = offload::find_plan(question);
-    if (answer && answer->best.forecast.step_s < worth_s) {
-        forecast.remedies.push_back({"twice the ram", answer->best.forecast.step_s});
+    question.worth_s = worth_s;
+    const auto found = search(question);
+    if (found && found->answer && found->answer->best.forecast.step_s < worth_s) {
+        forecast.remedies.push_back({"twice the ram", found->answer->best.forecast.step_s});
     }
     std::ranges::sort(forecast.remedies, {}, &Remedy::step_s);
+}
+
+// The same job with smaller states, where they are the largest: a guess of few simulations.
+void find_smaller_states(const RunConfig& config, const Site& site, RunForecast& forecast) {
+    const offload::Effort effort = effort_of(forecast);
+    for (const auto states : {offload::StateFormat::bf16, offload::StateFormat::int8}) {
+        if (config.offload.optimizer_states != offload::StateFormat::fp32) return;
+        RunConfig smaller = config;
+        smaller.offload.optimizer_states = states;
+        const Result<Workload> workload =
+            workload_of(forecast.job, smaller, forecast.placement.part_bytes);
+        if (!workload) return;
+        offload::Question question = question_of(*workload, effort, smaller, site);
+        question.twice_share_hint = forecast.placement.choice.twice_share;
+        question.simulation_count_max = smaller_states_simulations_max;
+        const auto answer = offload::find_plan(question);
+        if (!answer) continue;
+        const Result<offload::Schedule> schedule = build(*workload, answer->best.plan);
+        CHECK(schedule.ok());
+        forecast.smaller_states.push_back(
+            {.states = states,
+             .step_s = answer->best.forecast.step_s,
+             .written_bytes = moved_bytes(*schedule, LaneKind::nvme_write)});
+    }
 }
 
 double busy_share(const Forecast& forecast, LaneKind lane) {
@@ -200,6 +226,35 @@ std::string balance_line(const RunForecast& forecast) {
                        tokens, gpu_s / best.step_s);
 }
 
+// "bf16 states 45 s a step, 104 GiB written; int8 states 12 s, nothing written".
+std::string smaller_states_line(const RunForecast& forecast) {
+    std::string text;
+    for (const SmallerStates& one : forecast.smaller_states) {
+        text += fmt::format("{}{} states: {:.3g} s a step, {} written", text.empty() ? "" : "; ",
+                            name_of(one.states), one.step_s,
+                            one.written_bytes == 0 ? "nothing" : format_bytes(one.written_bytes));
+    }
+    return text;
+}
+
+// What a run of a known length would write may be more than it is allowed to.
+offload::Status check_write_limit(const RunConfig& config, const RunForecast& forecast) {
+    const auto limit = config.offload.nvme_write_limit_bytes;
+    if (!limit || !config.max_steps || forecast.written_bytes == 0) return {};
+    const auto steps = static_cast<uint64_t>(*config.max_steps);
+    const uint64_t possible_steps = *limit / forecast.written_bytes;
+    if (possible_steps >= steps) return {};
+    return offload::Error{
+        offload::ErrorCode::does_not_fit,
+        fmt::format(
+            "{} steps write {:.3g} TB to the drives ({} each), and nvme_write_limit allows "
+            "{:.3g} TB: {} steps",
+            steps, static_cast<double>(steps) * 1e-12 * static_cast<double>(forecast.written_bytes),
+            format_bytes(forecast.written_bytes), static_cast<double>(*limit) * 1e-12,
+            possible_steps),
+        "raise it, lower max_steps, take more micro-batches a step, or optimizer_states=bf16"};
+}
+
 std::string run_line(const RunForecast& forecast, const Prices& prices) {
     const double steps = prices.step_count > 0 ? static_cast<double>(prices.step_count) : 1000;
     const double hours = steps * forecast.placement.forecast.step_s / 3600;
@@ -223,14 +278,21 @@ Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& mod
                              job.micro_batch_count_max * job.row_count_max * job.column_count_max),
                          .job = job,
                          .placement = std::move(*placement),
-                         .remedies = {}};
+                         .remedies = {},
+                         .smaller_states = {}};
     forecast.machine.ceilings = site.ceilings;
     const Result<offload::Schedule> schedule =
         build(forecast.placement.workload, forecast.placement.plan);
     if (!schedule) return schedule.error();
     forecast.read_bytes = moved_bytes(*schedule, LaneKind::nvme_read);
     forecast.written_bytes = moved_bytes(*schedule, LaneKind::nvme_write);
+    if (const offload::Status allowed = check_write_limit(config, forecast); !allowed) {
+        return allowed.error();
+    }
     find_remedies(config, site, *schedule, forecast);
+    if (forecast.placement.base != offload::Base::card) {
+        find_smaller_states(config, site, forecast);
+    }
     return forecast;
 }
 
@@ -264,6 +326,9 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         row("balance", balance_line(forecast))};
     if (forecast.written_bytes > 0) {
         lines.push_back(row("drives", writes_line(forecast, prices.step_count)));
+    }
+    if (!forecast.smaller_states.empty()) {
+        lines.push_back(row("or", smaller_states_line(forecast)));
     }
     lines.push_back(row("run", run_line(forecast, prices)));
     return lines;

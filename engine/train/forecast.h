@@ -21,6 +21,13 @@ struct Remedy {
     double step_s = 0;
 };
 
+// The same job with states in another format.
+struct SmallerStates {
+    offload::StateFormat states = offload::StateFormat::bf16;
+    double step_s = 0;
+    uint64_t written_bytes = 0;  // to the drives, per step
+};
+
 struct RunForecast {
     LlamaConfig model;
     MachineFile machine;  // with the ceilings that hold
@@ -30,10 +37,12 @@ struct RunForecast {
     Placement placement;
     uint64_t read_bytes = 0;  // of the drives, per step
     uint64_t written_bytes = 0;
-    std::vector<Remedy> remedies;  // that shorten the step, the best first
+    std::vector<Remedy> remedies;               // that shorten the step, the best first
+    std::vector<SmallerStates> smaller_states;  // that fit; where states are fp32 and offloaded
 };
 
-// Errors: usage (a device or rates that cannot be), does_not_fit.
+// Errors: usage (a device or rates that cannot be), does_not_fit (also: max_steps of it would write
+// more than nvme_write_limit allows).
 offload::Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
                                           const MachineFile& machine);
 
@@ -42,6 +51,9 @@ struct Prices {
     int64_t step_count = 0;
     double per_hour = 0;
 };
+
+// For programs: one JSON object on one line; bytes, seconds and shares, as their keys say.
+std::string json_of(const RunForecast& forecast, const Prices& prices);
 
 // For people, a line each.
 std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices);

@@ -30,7 +30,8 @@ Job job_of(const HostRun& run) {
     };
     CHECK(!run.shapes.empty());
     const MicroBatchShape largest = std::ranges::max(run.shapes, {}, token_count);
-    const LlamaCompute compute(run.model, run.config.dtype, run.config.offload.advanced.kernels);
+    const LlamaCompute compute(one_block_of(run.model), run.config.dtype,
+                               run.config.offload.advanced.kernels);
     uint64_t workspace_bytes = 0;
     for (const MicroBatchShape& shape : run.shapes) {
         workspace_bytes =
@@ -145,7 +146,12 @@ std::string job_line(const Job& job, const HostRun& run) {
 Result<HostPlacement> place_on_host(const HostRun& run) {
     CHECK_GE(run.step_count, 1);
     const Job job = job_of(run);
-    HostPlacement placed{.placement = {}, .machine = machine_of(run), .lines = {}};
+    HostPlacement placed{
+        .placement = {},
+        .machine = machine_of(run),
+        .effort = effort_of(job.config, job.row_count_max, job.column_count_max),
+        .token_count_max = job.micro_batch_count_max * job.row_count_max * job.column_count_max,
+        .lines = {}};
     const Site site = site_of(run.config, run.memory, placed.machine);
     Result<Placement> placement = place_as_saved(job, run, site);
     if (!placement) return with_mounts(placement.error(), job, run);
@@ -164,14 +170,15 @@ RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const Free
     return config;
 }
 
-double foretold_step_s(const HostPlacement& placed, const HostRun& run, double token_share) {
-    CHECK_GT(token_share, 0.0);
-    const Job job = job_of(run);
-    offload::Effort effort = effort_of(job.config, job.row_count_max, job.column_count_max);
+double foretold_step_s(const HostPlacement& placed, double token_count) {
+    CHECK_GT(token_count, 0.0);
+    CHECK_GT(placed.token_count_max, 0);
+    const double share = std::min(1.0, token_count / static_cast<double>(placed.token_count_max));
+    offload::Effort effort = placed.effort;
     for (offload::LayerEffort& layer : effort.layers) {
-        layer.forward_flop *= token_share;
-        layer.recompute_flop *= token_share;
-        layer.backward_flop *= token_share;
+        layer.forward_flop *= share;
+        layer.recompute_flop *= share;
+        layer.backward_flop *= share;
     }
     const auto schedule = build(placed.placement.workload, placed.placement.plan);
     CHECK(schedule.ok());

@@ -31,6 +31,8 @@ struct HostRun {
 struct HostPlacement {
     Placement placement;
     offload::Machine machine;        // the rates it was chosen by
+    offload::Effort effort;          // of the largest micro-batches
+    int64_t token_count_max = 0;     // of a step of them
     std::vector<std::string> lines;  // for people, at most a dozen
 };
 
@@ -42,7 +44,8 @@ offload::Result<HostPlacement> place_on_host(const HostRun& run);
 // four fifths of what is free here, as gpu and ram have together otherwise.
 RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const FreeMemory& memory);
 
-// Seconds that a step of so many tokens is foretold to take; the most tokens: as in the placement.
-double foretold_step_s(const HostPlacement& placed, const HostRun& run, double token_share);
+// Seconds that a step of so many tokens is foretold to take: what computes them takes its share of
+// the largest step, what moves weights and states as long as ever.
+double foretold_step_s(const HostPlacement& placed, double token_count);
 
 }  // namespace headrace::engine

@@ -165,6 +165,12 @@ Result<Workload> workload_of(const Job& job, const RunConfig& config, uint64_t p
     return workload;
 }
 
+LlamaConfig one_block_of(const LlamaConfig& model) {
+    LlamaConfig one = model;
+    one.block_count = 1;
+    return one;
+}
+
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
     // Both tiers share what is free, with a fifth left over.
     const uint64_t share = memory.available_bytes / 5 * 2;

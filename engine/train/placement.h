@@ -50,6 +50,9 @@ struct FreeMemory {
 using Budgets = offload::TierBytes;
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);
 
+// The model with one block: all have the same shapes, and what computes one needs computes any.
+LlamaConfig one_block_of(const LlamaConfig& model);
+
 // Where a job is to run: what the machine can do, and what the run may take of it.
 struct Site {
     offload::Machine machine;

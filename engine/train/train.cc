@@ -418,6 +418,8 @@ class Training {
         if (has_loss_scale()) record.loss_scale = outcome.loss_scale;
         if (card_) record.emulated = card_->machine.name;
         for (const std::string& change : drives_.rate_changes()) reporter_.warn(change);
+        step_ms_.push_back(record.time_ms);
+        token_count_ += record.token_count;
         const MovedBytes moved = drives_.look();
         record.nvme_read_bytes = moved.read;
         record.nvme_write_bytes = moved.written;
@@ -576,11 +578,28 @@ class Training {
         }
         std::ranges::move(step_metrics(engine_->recorder()), std::back_inserter(metrics));
         std::ranges::move(drives_.metrics(), std::back_inserter(metrics));
+        compare_with_plan(metrics);
         for (const std::string& line : drives_.lines()) reporter_.note(line);
         reporter_.finished(metrics);
         log(metrics_->append(metrics));
         is_finished_ = true;
         return {};
+    }
+
+    // How right the planner was: the median step, but for the first, which fills the rings.
+    void compare_with_plan(std::vector<Metric>& metrics) {
+        if (step_ms_.size() < 2) return;
+        std::sort(step_ms_.begin() + 1, step_ms_.end());
+        const double measured_ms = step_ms_[(step_ms_.size() + 1) / 2];
+        const auto steps = static_cast<double>(step_ms_.size());
+        const double tokens = std::max(1.0, static_cast<double>(token_count_) / steps);
+        const double predicted_ms = 1e3 * foretold_step_s(placed_, tokens);
+        metrics.push_back({"predicted_step_ms", predicted_ms});
+        metrics.push_back({"measured_step_ms", measured_ms});
+        reporter_.note(fmt::format(
+            "predicted {:.3g} s a step, measured {:.3g} ({:.2f}){}", predicted_ms / 1e3,
+            measured_ms / 1e3, measured_ms / predicted_ms,
+            inputs_.machine ? "" : "; nominal rates, headrace doctor --probe measures them"));
     }
 
     Status add_what_it_made(std::vector<Metric>& metrics) {
@@ -612,6 +631,8 @@ class Training {
     std::unique_ptr<MetricsFile> metrics_;
     bool is_log_lost_ = false;
     DriveWatch drives_;
+    std::vector<double> step_ms_;    // of the steps of this start
+    int64_t token_count_ = 0;        // in them
     uint64_t written_per_step_ = 0;  // to nvme, the most so far
     std::optional<SavedRun> saved_;  // what is resumed
     Identity identity_;

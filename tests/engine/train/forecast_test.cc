@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "offload/units.h"
 
@@ -97,6 +97,40 @@ TEST(Forecast, WhatFitsIsNotOffloaded) {
     EXPECT_EQ(forecast.placement.base, offload::Base::card);
     EXPECT_EQ(forecast.written_bytes, 0u);
     EXPECT_THAT(text_of(forecast), HasSubstr("do not offload, it fits"));
+}
+
+// A run that would wear the drives more than it may is refused before it begins.
+TEST(Forecast, AWriteLimitThatIsTooLowIsRefused) {
+    RunConfig config = run_of(8);
+    config.max_steps = 100;
+    config.offload.nvme_write_limit_bytes = 10'000'000'000'000;
+    const auto refused = forecast_run(config, shape("llama-2-13b"), machine("rtx4090"));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
+    for (const char* part : {"100 steps write 15", "allows 10 TB: 64 steps", "max_steps"}) {
+        EXPECT_THAT(refused.error().text(), HasSubstr(part));
+    }
+    config.max_steps = 60;
+    EXPECT_TRUE(forecast_run(config, shape("llama-2-13b"), machine("rtx4090")).ok());
+}
+
+TEST(Forecast, SmallerStatesAreFasterAndGentler) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
+    ASSERT_EQ(forecast.smaller_states.size(), 2u);
+    const SmallerStates& in_bf16 = forecast.smaller_states[0];
+    const SmallerStates& in_int8 = forecast.smaller_states[1];
+    EXPECT_LT(in_bf16.step_s, forecast.placement.forecast.step_s);
+    EXPECT_LT(in_int8.step_s, in_bf16.step_s);
+    EXPECT_LT(in_bf16.written_bytes, forecast.written_bytes);
+    EXPECT_LT(in_int8.written_bytes, in_bf16.written_bytes);
+    const auto json = nlohmann::json::parse(json_of(forecast, {.step_count = 500, .per_hour = 2}));
+    EXPECT_EQ(json["nvme_write_bytes"], forecast.written_bytes);
+    EXPECT_EQ(json["placement"]["base"], name_of(forecast.placement.base));
+    EXPECT_EQ(json["smaller_states"][1]["optimizer_states"], "int8");
+    EXPECT_DOUBLE_EQ(json["step_s"].get<double>(), forecast.placement.forecast.step_s);
+    EXPECT_DOUBLE_EQ(json["price"].get<double>(), 2 * json["hours"].get<double>());
+    EXPECT_GT(json["lanes"]["gpu"]["alone_s"], 0.0);
 }
 
 TEST(Forecast, MoreTokensMakeTheCardBind) {

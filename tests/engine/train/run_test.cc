@@ -63,6 +63,9 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
         EXPECT_LT(foretold - chosen.notes.begin(), 20) << "the first lines";
         EXPECT_THAT(chosen.notes, Contains(HasSubstr("rates: nominal")));
         EXPECT_THAT(chosen.notes, Contains(HasSubstr("foretold: a step")));
+        EXPECT_THAT(chosen.notes, Contains(HasSubstr("predicted ")));
+        EXPECT_GT(last_metrics()["predicted_step_ms"], 0.0);
+        EXPECT_GT(last_metrics()["measured_step_ms"], 0.0);
         const bool is_in_memory = ram_bytes > offload::mib;
         EXPECT_THAT(chosen.notes, Contains(HasSubstr(is_in_memory ? "commit: at the end"
                                                                   : "commit: every step")));
@@ -216,7 +219,9 @@ TEST_F(TrainRun, WhereTheStepsWentIsToldAndTraced) {
     for (const auto& [name, value] : metrics.items()) {
         if (name.starts_with("step_waiting_gpu_")) gpu_ms += value.get<double>();
     }
-    EXPECT_NEAR(gpu_ms, step_ms, 1e-6 * step_ms);
+    // What lies behind the last op of a run is nobody's wait.
+    EXPECT_LE(gpu_ms, (1 + 1e-6) * step_ms);
+    EXPECT_GT(gpu_ms, 0.5 * step_ms);
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include <nlohmann/json.hpp>
+
+#include "engine/train/forecast.h"
+
+namespace headrace::engine {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json tiers_json(const offload::TierBytes& bytes) {
+    return {{"gpu_bytes", bytes.gpu_bytes},
+            {"ram_bytes", bytes.ram_bytes},
+            {"nvme_bytes", bytes.nvme_bytes}};
+}
+
+ordered_json placement_json(const Placement& placement) {
+    const offload::Choice& choice = placement.choice;
+    return {{"base", name_of(placement.base)},
+            {"cached_share", choice.cached_share},
+            {"update_twice", choice.twice_share},
+            {"kept_block_count", choice.gpu_kept_count + choice.ram_kept_count},
+            {"activations", name_of(choice.activations)},
+            {"stash_tier", name_of(choice.stash)},
+            {"accumulator_tier", name_of(choice.accumulators)},
+            {"micro_batches_per_pass", choice.group},
+            {"layers_in_flight", choice.window},
+            {"part_bytes", placement.part_bytes}};
+}
+
+ordered_json lanes_json(const offload::Forecast& forecast) {
+    ordered_json lanes = ordered_json::object();
+    for (int lane = 0; lane < offload::lane_kind_count; ++lane) {
+        const auto i = static_cast<size_t>(lane);
+        if (forecast.alone_s[i] == 0) continue;
+        lanes[std::string(name_of(static_cast<offload::LaneKind>(lane)))] = {
+            {"alone_s", forecast.alone_s[i]}, {"busy_s", forecast.busy_s[i]}};
+    }
+    return lanes;
+}
+
+}  // namespace
+
+std::string json_of(const RunForecast& forecast, const Prices& prices) {
+    const double step_s = forecast.placement.forecast.step_s;
+    ordered_json remedies = ordered_json::array();
+    for (const Remedy& remedy : forecast.remedies) {
+        remedies.push_back({{"change", remedy.change}, {"step_s", remedy.step_s}});
+    }
+    ordered_json states = ordered_json::array();
+    for (const SmallerStates& one : forecast.smaller_states) {
+        states.push_back({{"optimizer_states", name_of(one.states)},
+                          {"step_s", one.step_s},
+                          {"nvme_write_bytes", one.written_bytes}});
+    }
+    ordered_json json = {{"parameter_count", forecast.parameter_count},
+                         {"machine", forecast.machine.machine.name},
+                         {"tokens_per_step", forecast.tokens_per_step},
+                         {"step_s", step_s},
+                         {"tokens_per_s", static_cast<double>(forecast.tokens_per_step) / step_s},
+                         {"placement", placement_json(forecast.placement)},
+                         {"needs", tiers_json(forecast.placement.needs)},
+                         {"ceilings", tiers_json(forecast.placement.budgets)},
+                         {"lanes", lanes_json(forecast.placement.forecast)},
+                         {"nvme_read_bytes", forecast.read_bytes},
+                         {"nvme_write_bytes", forecast.written_bytes},
+                         {"remedies", remedies},
+                         {"smaller_states", states}};
+    if (prices.step_count > 0) {
+        const double hours = static_cast<double>(prices.step_count) * step_s / 3600;
+        json["step_count"] = prices.step_count;
+        json["hours"] = hours;
+        if (prices.per_hour > 0) json["price"] = hours * prices.per_hour;
+    }
+    return json.dump();
+}
+
+}  // namespace headrace::engine
