@@ -18,12 +18,6 @@ struct SlotHistory {
     std::vector<Visit> readers;  // since `writer`
 };
 
-bool touches(const Op& op, SlotId slot, Mode mode) {
-    return std::ranges::any_of(op.accesses, [&](const Access& access) {
-        return access.slot == slot && access.mode == mode;
-    });
-}
-
 // Edges come with their targets ascending, so that one counting pass by source is enough; those of
 // one target stand together in each source's stretch.
 std::vector<Edge> sorted_by_source(const std::vector<Edge>& edges, size_t op_count) {
@@ -77,13 +71,18 @@ std::vector<Edge> derive_edges(const std::vector<Op>& ops, size_t slot_count) {
                 }
             }
             for (const Access& access : ops[op].accesses) {
+                if (access.mode != Mode::write) continue;
+                slots[access.slot].writer = Visit{op, copy};
+                slots[access.slot].readers.clear();
+            }
+            // Who also writes the slot is its writer; no scan of the op tells, since a commit reads
+            // thousands of slots.
+            for (const Access& access : ops[op].accesses) {
+                if (access.mode != Mode::read) continue;
                 SlotHistory& history = slots[access.slot];
-                if (access.mode == Mode::write) {
-                    history.writer = Visit{op, copy};
-                    history.readers.clear();
-                } else if (!touches(ops[op], access.slot, Mode::write)) {
-                    history.readers.push_back({op, copy});
-                }
+                const bool writes_it =
+                    history.writer && history.writer->op == op && history.writer->copy == copy;
+                if (!writes_it) history.readers.push_back({op, copy});
             }
         }
     }
