@@ -75,7 +75,7 @@ std::string rates_line(const HostRun& run) {
     }
     const bool has_drive = run.machine->machine.drive.read_bytes_per_s > 0;
     const bool needs_drive = !run.config.offload.nvme_paths.empty();
-    return fmt::format("rates: {}, as measured{}{}", run.machine->machine.name,
+    return fmt::format("rates: as measured on this machine{}{}",
                        needs_drive && !has_drive ? "; of the drives nominal" : "", card);
 }
 
