@@ -16,6 +16,9 @@ bool is_on_card(const ShardedStates& states) {
            states.states == Tier::gpu;
 }
 
+// What all on the card must leave of it before it is called better: activations come on top.
+constexpr double card_share_max = 0.8;
+
 bool fits(const ShardedStates& states, const TierBytes& ceilings) {
     return shortfall(bytes_of_node(states), ceilings) == 0;
 }
@@ -31,7 +34,9 @@ std::optional<ShardedStates> lighter(const ShardedStates& states, const TierByte
     for (const int stage : {2, 3}) {
         const bool moves_less = !is_on_card(states) || (states.stage > stage);
         const ShardedStates other = on_card(states, stage);
-        if (moves_less && fits(other, ceilings)) return other;
+        const double room_bytes = card_share_max * static_cast<double>(ceilings.gpu_bytes);
+        const bool has_room = static_cast<double>(bytes_of_node(other).gpu_bytes) <= room_bytes;
+        if (moves_less && has_room) return other;
     }
     return std::nullopt;
 }

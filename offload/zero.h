@@ -49,7 +49,7 @@ enum class Fit : uint8_t {
     fits,
     does_not_fit,
     // It fits, and so would what moves less: all on the card at stage 2, whose traffic between
-    // ranks is that of stage 0, or else at stage 3.
+    // ranks is that of stage 0, or else at stage 3, with a fifth of the card left for activations.
     needlessly_slow,
 };
 

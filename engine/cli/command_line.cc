@@ -453,8 +453,17 @@ void add_commands(CLI::App& app, Parsed& parsed) {
                      "run.yaml | MODEL (a folder or a config.json), then key=value ...")
         ->required();
     plan->add_option("--machine", parsed.plan.machine_file,
-                     "What the machine has and how fast it is: see configs/hardware")
-        ->required();
+                     "What the machine has and how fast it is: see configs/hardware [this one, as "
+                     "doctor --probe measured it]");
+    plan->add_option("--ranks", parsed.plan.rank_count,
+                     "Only say whether the states fit so many cards under ZeRO")
+        ->check(CLI::Range(1, 1 << 20));
+    plan->add_option("--ranks-per-node", parsed.plan.ranks_per_node, "Cards of one machine")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    plan->add_option("--stage", parsed.plan.stage, "Of ZeRO")
+        ->check(CLI::Range(0, 3))
+        ->capture_default_str();
     plan->add_flag("--json", parsed.plan.is_json, "Print one JSON object");
     plan->add_option("--price", parsed.plan.price_per_hour, "Of an hour, in any currency")
         ->check(CLI::Range(0.0, 1e6));

@@ -38,12 +38,15 @@ struct DoctorCommand {
     uint32_t update_thread_count = 1;
 };
 
-// headrace plan run.yaml|MODEL --machine FILE [--price P] [key=value ...]
+// headrace plan run.yaml|MODEL [--machine FILE] [--price P] [--ranks N [--stage S]] [key=value ...]
 struct PlanCommand {
     std::string what;                    // a run file, a model's folder or name, or a config.json
     std::vector<std::string> overrides;  // "key=value", in the order given
-    std::string machine_file;
-    double price_per_hour = 0;  // 0: not asked
+    std::string machine_file;            // empty: as measured here
+    double price_per_hour = 0;           // 0: not asked
+    uint32_t rank_count = 0;             // 0: not asked, else whether the states fit so many cards
+    uint32_t ranks_per_node = 8;
+    int stage = 2;  // of ZeRO
     bool is_json = false;
 };
 

@@ -1,5 +1,9 @@
+#include <optional>
+#include <utility>
+
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_inputs.h"
+#include "engine/cli/plan_ranks.h"
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/machine_file.h"
 #include "engine/train/forecast.h"
@@ -9,14 +13,36 @@ namespace headrace::engine {
 using offload::Result;
 using offload::Status;
 
+namespace {
+
+// The machine that was named, or this one as it was measured.
+Result<MachineFile> read_machine_of(const PlanCommand& command, const Environment& environment) {
+    if (!command.machine_file.empty()) return load_machine(command.machine_file);
+    Result<std::optional<MachineFile>> measured =
+        load_measured_machine(environment.measured_machine);
+    if (!measured) return measured.error();
+    if (*measured) return std::move(**measured);
+    return offload::Error{offload::ErrorCode::usage,
+                          "no machine to plan for: the rates of this one were not measured yet",
+                          "measure them with headrace doctor --probe [--nvme PATH], or name "
+                          "another's: --machine configs/hardware/rtx4090.yaml"};
+}
+
+}  // namespace
+
 Status run_command(const PlanCommand& command, const CommandContext& context) {
-    const Result<MachineFile> machine = load_machine(command.machine_file);
+    const Result<MachineFile> machine = read_machine_of(command, context.environment);
     if (!machine) return machine.error();
     const Result<LoadedConfig> loaded = read_plan_settings(command.what, command.overrides);
     if (!loaded) return loaded.error();
     const RunConfig& config = loaded->config;
     const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
+    if (command.rank_count > 0) {
+        const auto judged = judge_ranks(command, config, model->config, *machine);
+        if (!judged) return judged.error();
+        return context.terminal.print(*judged);
+    }
     const Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
     if (!forecast) return forecast.error();
     std::string text;

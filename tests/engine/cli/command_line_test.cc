@@ -87,7 +87,12 @@ TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
     EXPECT_EQ(command.price_per_hour, 0.4);
     EXPECT_THAT(command.overrides, ElementsAre("max_length=4096"));
     EXPECT_THAT(exit_of({"plan", "a", "b", "--machine", "m.yaml"}).text, HasSubstr("2 of them"));
-    EXPECT_EQ(exit_of({"plan", "a"}).code, 2);
+    const auto here = parsed<PlanCommand>({"plan", "a", "--ranks", "16", "--stage", "3"});
+    EXPECT_EQ(here.machine_file, "") << "this machine";
+    EXPECT_EQ(here.rank_count, 16u);
+    EXPECT_EQ(here.stage, 3);
+    EXPECT_EQ(command.rank_count, 0u);
+    EXPECT_EQ(exit_of({"plan", "a", "--stage", "4"}).code, 2);
     EXPECT_EQ(exit_of({"plan", "a", "--machine", "m.yaml", "--price", "-1"}).code, 2);
 }
 
