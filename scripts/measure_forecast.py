@@ -148,7 +148,7 @@ class Measurement:
         return path
 
     def train(self, name, model, tokens, settings, machine):
-        output = self.folder / "out"
+        output = self.folder / f"out-{model}"  # an export replaces those of its own model alone
         words = [f"{key}={value}" for key, value in settings.items()]
         uses_drive = "nvme" in str(settings.get("parameters")) + str(settings.get("optimizer"))
         if uses_drive:
