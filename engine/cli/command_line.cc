@@ -465,6 +465,7 @@ void add_commands(CLI::App& app, Parsed& parsed) {
         ->check(CLI::Range(0, 3))
         ->capture_default_str();
     plan->add_flag("--json", parsed.plan.is_json, "Print one JSON object");
+    plan->add_option("--html", parsed.plan.html_file, "Draw the step into this file too");
     plan->add_option("--price", parsed.plan.price_per_hour, "Of an hour, in any currency")
         ->check(CLI::Range(0.0, 1e6));
 

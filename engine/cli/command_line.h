@@ -48,6 +48,7 @@ struct PlanCommand {
     uint32_t ranks_per_node = 8;
     int stage = 2;  // of ZeRO
     bool is_json = false;
+    std::string html_file;  // empty: none is written
 };
 
 // headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--json] [key=value ...]

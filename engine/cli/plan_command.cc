@@ -1,3 +1,8 @@
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -28,6 +33,17 @@ Result<MachineFile> read_machine_of(const PlanCommand& command, const Environmen
                           "another's: --machine configs/hardware/rtx4090.yaml"};
 }
 
+Status write_text(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (file) return {};
+    return offload::Error{offload::ErrorCode::failed,
+                          fmt::format("cannot write the drawing '{}': {}", path,
+                                      std::strerror(errno)),
+                          "--html names a file in a folder that exists"};
+}
+
 }  // namespace
 
 Status run_command(const PlanCommand& command, const CommandContext& context) {
@@ -45,10 +61,14 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     }
     const Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
     if (!forecast) return forecast.error();
-    std::string text;
     const Prices prices{.step_count = config.max_steps.value_or(0),
                         .per_hour = command.price_per_hour};
+    if (!command.html_file.empty()) {
+        const Status written = write_text(command.html_file, html_of(*forecast, prices));
+        if (!written) return written;
+    }
     if (command.is_json) return context.terminal.print(json_of(*forecast, prices) + "\n");
+    std::string text;
     for (const std::string& line : describe(*forecast, prices)) text += line + "\n";
     return context.terminal.print(text);
 }

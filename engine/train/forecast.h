@@ -55,6 +55,9 @@ struct Prices {
 // For programs: one JSON object on one line; bytes, seconds and shares, as their keys say.
 std::string json_of(const RunForecast& forecast, const Prices& prices);
 
+// For people: the lines below, and the simulated step as a picture (offload/drawing.h).
+std::string html_of(const RunForecast& forecast, const Prices& prices);
+
 // For people, a line each.
 std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices);
 

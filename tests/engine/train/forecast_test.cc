@@ -45,6 +45,19 @@ std::string text_of(const RunForecast& forecast, const Prices& prices = {}) {
     return fmt::format("{}", fmt::join(describe(forecast, prices), "\n"));
 }
 
+// The picture has the lines, a row for every lane that works, and the path whose sum is the step.
+TEST(Forecast, IsDrawn) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-7b"), machine("rtx4090")).value();
+    const std::string html = html_of(forecast, {});
+    for (const std::string_view words :
+         {"<h1>One step of 6.74 billion parameters on rtx4090</h1>", "tokens/s", ">nvme_read<",
+          ">cpu<", ">h2d<", ">gpu<", ">d2h<", ">nvme_write<", "critical path: "}) {
+        EXPECT_TRUE(html.find(words) != std::string::npos) << words;
+    }
+    EXPECT_LT(html.size(), 4'000'000u);
+}
+
 TEST(Forecast, A13bModelOnADesktopCard) {
     const RunForecast forecast =
         forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
