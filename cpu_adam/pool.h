@@ -3,7 +3,8 @@
 // The part is cut into one range per thread, by count alone, at multiples of page_elements (2048,
 // in int8 32768: offload/state_format.h); the rule works on each element alone, so the bits do not
 // depend on the cut or on who was faster. Waiting threads sleep on a condition variable: nothing
-// spins beside the compute threads. Threads are not bound to NUMA nodes.
+// spins beside the compute threads. Threads are not bound to NUMA nodes: the memory they update
+// lies on all of them alike (kernels/host/numa.h).
 //
 // Any thread may call update; calls wait for one another.
 #pragma once

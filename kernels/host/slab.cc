@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include "kernels/host/numa.h"
+
 namespace headrace::kernels {
 
 using offload::Error;
@@ -29,6 +31,7 @@ std::byte* map_aligned(uint64_t size_bytes, Pages pages, int protection) {
     std::byte* slab = begin + before_bytes;
     if (before_bytes > 0) CHECK_EQ(munmap(begin, before_bytes), 0);
     if (after_bytes > 0) CHECK_EQ(munmap(slab + size_bytes, after_bytes), 0);
+    if (protection != PROT_NONE) spread_over_nodes({slab, size_bytes});
     // Advice: where huge pages are switched off, small ones serve.
     const int advice = pages == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE;
     static_cast<void>(madvise(slab, size_bytes, advice));

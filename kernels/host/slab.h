@@ -3,9 +3,9 @@
 // refused before a byte is reserved.
 //
 // A slab begins at a multiple of 2 MiB and is advised to be backed by huge pages (they double the
-// throughput of I/O and help the update), has exactly the size asked for, reads as zeros, and costs
-// no memory until it is touched. It is unmapped with its HostMemory. Small pages are for measuring
-// what the huge ones bring.
+// throughput of I/O and help the update), lies on all NUMA nodes alike (numa.h), has exactly the
+// size asked for, reads as zeros, and costs no memory until it is touched. It is unmapped with its
+// HostMemory. Small pages are for measuring what the huge ones bring.
 #pragma once
 
 #include <array>
