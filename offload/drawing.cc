@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "offload/critical_path.h"
+#include "offload/predecessors.h"
 
 namespace headrace::offload {
 
@@ -86,7 +87,7 @@ class Picture {
             if (span.end_ns <= drawing.begin_ns || span.start_ns >= drawing.end_ns) continue;
             shown_.spans.push_back({span.ticket, std::max(span.start_ns, drawing.begin_ns),
                                     std::min(span.end_ns, drawing.end_ns)});
-            lanes_[lane_of(span)].push_back(shown_.spans.back());
+            lanes_[lane_of(schedule, span)].push_back(shown_.spans.back());
         }
         for (auto& lane : lanes_) std::ranges::sort(lane, {}, &Span::start_ns);
         for (const LaneKind lane : row_lanes) {
@@ -125,9 +126,6 @@ class Picture {
     }
 
   private:
-    size_t lane_of(const Span& span) const {
-        return static_cast<size_t>(schedule_.ops[span.ticket.op].lane.kind);
-    }
     double row_count() const { return static_cast<double>(rows_.size()); }
     double row_top(size_t lane) const { return axis_height + row_height * row_of_[lane]; }
 
@@ -209,7 +207,7 @@ class Picture {
             last_y = y;
         };
         for (const Span& span : critical_path(schedule_, shown_)) {
-            const double y = row_top(lane_of(span)) + row_height / 2;
+            const double y = row_top(lane_of(schedule_, span)) + row_height / 2;
             go_to(x_of(span.start_ns), y);
             go_to(x_of(span.end_ns), y);
         }

@@ -18,4 +18,15 @@ struct Effort {
     double loss_flop = 0;             // the head without backward, in an evaluation
 };
 
+// Of micro-batches that are so much smaller, in [0, 1], than those it was counted for.
+inline Effort scaled(Effort effort, double share) {
+    for (LayerEffort& layer : effort.layers) {
+        layer.forward_flop *= share;
+        layer.recompute_flop *= share;
+        layer.backward_flop *= share;
+    }
+    effort.loss_flop *= share;
+    return effort;
+}
+
 }  // namespace headrace::offload

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+
+#include "offload/predecessors.h"
 
 namespace headrace::offload {
 
@@ -11,10 +12,6 @@ namespace {
 
 constexpr double s_of(int64_t time_ns) {
     return static_cast<double>(time_ns) * 1e-9;
-}
-
-size_t lane_of(const Schedule& schedule, const Span& span) {
-    return static_cast<size_t>(schedule.ops[span.ticket.op].lane.kind);
 }
 
 std::array<std::vector<Span>, lane_kind_count> by_lane(const Schedule& schedule,
@@ -28,31 +25,6 @@ std::array<std::vector<Span>, lane_kind_count> by_lane(const Schedule& schedule,
     for (std::vector<Span>& spans : lanes) std::ranges::sort(spans, {}, &Span::start_ns);
     return lanes;
 }
-
-// Which op an op waited for.
-class Predecessors {
-  public:
-    Predecessors(const Schedule& schedule, const Timeline& timeline)
-        : edges_into_(schedule.ops.size()) {
-        for (const Edge& edge : schedule.edges) edges_into_[edge.target].push_back(edge);
-        for (const Span& span : timeline.spans) spans_[span.ticket] = span;
-    }
-
-    // The last to end of those with an edge to it; null if none of them is in the timeline.
-    const Span* last_before(const Ticket& ticket) const {
-        const Span* last = nullptr;
-        for (const Edge& edge : edges_into_[ticket.op]) {
-            const auto found = spans_.find({ticket.period - edge.distance, edge.source});
-            if (found == spans_.end()) continue;
-            if (last == nullptr || found->second.end_ns > last->end_ns) last = &found->second;
-        }
-        return last;
-    }
-
-  private:
-    std::vector<std::vector<Edge>> edges_into_;
-    std::map<Ticket, Span> spans_;
-};
 
 std::string escaped(std::string_view text) {
     std::string safe;
