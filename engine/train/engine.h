@@ -24,6 +24,10 @@
 
 namespace headrace::engine {
 
+// Makes the store for these places, once the ram slab is there to be registered as I/O buffers.
+using OpenStore = std::function<offload::Result<std::unique_ptr<offload::Store>>(
+    std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers)>;
+
 struct EngineOptions {
     LlamaConfig config;
     offload::Workload workload;  // micro_batch_count_max, act_bytes and workspace_bytes are set
@@ -38,11 +42,7 @@ struct EngineOptions {
     uint64_t rounding_seed = 0;  // of states in bf16 and int8
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
-    // Makes the store for these places, once the ram slab is there to be registered as I/O buffers;
-    // not called where nothing is on nvme.
-    std::function<offload::Result<std::unique_ptr<offload::Store>>(
-        std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers)>
-        open_store{};
+    OpenStore open_store{};  // not called where nothing is on nvme
     std::function<void(int64_t op_count)> on_op_done{};  // may be empty
     // A card that is only pretended: nothing is computed, and the gpu tier needs no memory.
     std::optional<PretendedCard> emulated_card{};

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 
-#include "engine/config/cores.h"
 #include "engine/config/mounts.h"
 #include "engine/models/effort.h"
 #include "engine/torch/llama.h"
-#include "engine/train/nominal_host.h"
 #include "offload/build.h"
 #include "offload/units.h"
 
@@ -47,13 +45,10 @@ Job job_of(const HostRun& run) {
 }
 
 offload::Machine machine_of(const HostRun& run) {
-    const HostThreads threads{.compute_threads = run.compute_threads,
-                              .update_threads = run.update_threads,
-                              .core_count = static_cast<int>(usable_core_count())};
-    offload::Machine machine = nominal_host(threads);
+    offload::Machine machine = nominal_host(run.threads);
     if (run.machine != nullptr) {
         const offload::DriveRates assumed = machine.drive;
-        machine = with_threads(run.machine->machine, threads);
+        machine = with_threads(run.machine->machine, run.threads);
         if (machine.drive.read_bytes_per_s == 0) machine.drive = assumed;
     }
     if (run.card == nullptr) return machine;
@@ -141,10 +136,20 @@ std::string job_line(const Job& job, const HostRun& run) {
         run.shapes.front().column_count);
 }
 
+// The ceilings and the memory of a run whose card is emulated.
+void add_card(HostRun& run) {
+    OffloadConfig& offload = run.config.offload;
+    const uint64_t free_bytes = run.memory.available_bytes;
+    if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = run.card->ceilings.gpu_bytes;
+    if (!offload.ram_budget_bytes) offload.ram_budget_bytes = free_bytes / 5 * 4;
+    run.memory.available_bytes += run.card->ceilings.gpu_bytes;
+}
+
 }  // namespace
 
-Result<HostPlacement> place_on_host(const HostRun& run) {
+Result<HostPlacement> place_on_host(HostRun run) {
     CHECK_GE(run.step_count, 1);
+    if (run.card != nullptr) add_card(run);
     const Job job = job_of(run);
     HostPlacement placed{
         .placement = {},
@@ -163,26 +168,13 @@ Result<HostPlacement> place_on_host(const HostRun& run) {
     return placed;
 }
 
-RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const FreeMemory& memory) {
-    OffloadConfig& offload = config.offload;
-    if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = card.ceilings.gpu_bytes;
-    if (!offload.ram_budget_bytes) offload.ram_budget_bytes = memory.available_bytes / 5 * 4;
-    return config;
-}
-
 double foretold_step_s(const HostPlacement& placed, double token_count) {
     CHECK_GT(token_count, 0.0);
     CHECK_GT(placed.token_count_max, 0);
     const double share = std::min(1.0, token_count / static_cast<double>(placed.token_count_max));
-    offload::Effort effort = placed.effort;
-    for (offload::LayerEffort& layer : effort.layers) {
-        layer.forward_flop *= share;
-        layer.recompute_flop *= share;
-        layer.backward_flop *= share;
-    }
     const auto schedule = build(placed.placement.workload, placed.placement.plan);
     CHECK(schedule.ok());
-    return simulate(*schedule, placed.machine, effort).step_s;
+    return simulate(*schedule, placed.machine, scaled(placed.effort, share)).step_s;
 }
 
 }  // namespace headrace::engine

@@ -9,6 +9,7 @@
 
 #include "engine/config/machine_file.h"
 #include "engine/data/batch_plan.h"
+#include "engine/train/nominal_host.h"
 #include "engine/train/placement.h"
 
 namespace headrace::engine {
@@ -19,9 +20,8 @@ struct HostRun {
     std::vector<MicroBatchShape> shapes;  // the largest: of training, then of evaluation
     int64_t micro_batch_count_max = 1;
     int64_t step_count = 1;
-    int compute_threads = 1;
-    int update_threads = 1;
-    FreeMemory memory;
+    HostThreads threads;
+    FreeMemory memory;                     // of this host
     const MachineFile* machine = nullptr;  // as measured; null: nominal rates
     const MachineFile* card = nullptr;     // that is emulated; null: the host plays the card
     // Of the run that is resumed: its parts are kept where nobody wants others.
@@ -36,13 +36,11 @@ struct HostPlacement {
     std::vector<std::string> lines;  // for people, at most a dozen
 };
 
+// A card that is emulated brings its own memory: where no ceilings are given they are the card's,
+// and four fifths of what is free here, as gpu and ram have together otherwise.
 // Errors as of place(). Where memory does not hold the job and no drive is named, the refusal names
 // the file systems with room for the store.
-offload::Result<HostPlacement> place_on_host(const HostRun& run);
-
-// The ceilings of a run whose card is pretended, where nobody gave them: the card's own memory, and
-// four fifths of what is free here, as gpu and ram have together otherwise.
-RunConfig with_ceilings_of(const MachineFile& card, RunConfig config, const FreeMemory& memory);
+offload::Result<HostPlacement> place_on_host(HostRun run);
 
 // Seconds that a step of so many tokens is foretold to take: what computes them takes its share of
 // the largest step, what moves weights and states as long as ever.

@@ -4,16 +4,13 @@
 
 #include <algorithm>
 
-#include "cpu_adam/variants.h"
-#include "engine/config/cores.h"
 #include "engine/config/machine.h"
 #include "engine/models/effort.h"
 #include "engine/torch/threads.h"
-#include "engine/train/engine.h"
 #include "engine/train/identity.h"
 #include "engine/train/resident.h"
+#include "engine/train/run_engine.h"
 #include "engine/train/run_store.h"
-#include "kernels/host/slab.h"
 #include "offload/simulate.h"
 #include "offload/units.h"
 
@@ -52,10 +49,6 @@ StepBatch made_up_step(const RunConfig& config, const LlamaConfig& model, int64_
     return make_step(std::move(batches));
 }
 
-int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
-    return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
-}
-
 RunConfig config_of_rehearsal(const RunConfig& config) {
     RunConfig rehearsed = config;
     rehearsed.output_dir += ".rehearsal";  // names the store
@@ -83,9 +76,7 @@ class Run {
           reporter_(reporter),
           config_(config_of_rehearsal(inputs.config)),
           model_(inputs.model),
-          compute_threads_(
-              thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
-          update_threads_(thread_count_of(config_.offload.advanced.update_threads, 1)) {
+          threads_(threads_of(config_)) {
         model_.block_count = inputs.block_count;
     }
 
@@ -98,7 +89,7 @@ class Run {
     }
 
     Result<Rehearsal> run() {
-        start_torch(compute_threads_);
+        start_torch(threads_.compute_threads);
         warm_up_torch();
         if (!config_.emulate.empty()) {
             auto card = load_machine(config_.emulate);
@@ -136,18 +127,14 @@ class Run {
 
     Status place() {
         shape_ = shape();
-        FreeMemory memory{.available_bytes = read_machine().ram_free_bytes()};
-        if (card_) config_ = with_ceilings_of(*card_, std::move(config_), memory);
-        if (card_) memory.available_bytes += card_->ceilings.gpu_bytes;
         Result<HostPlacement> placed =
             place_on_host({.config = config_,
                            .model = inputs_.model,
                            .shapes = {shape_},
                            .micro_batch_count_max = micro_batch_count_of(0),
                            .step_count = inputs_.step_count,
-                           .compute_threads = compute_threads_,
-                           .update_threads = update_threads_,
-                           .memory = memory,
+                           .threads = threads_,
+                           .memory = {.available_bytes = read_machine().ram_free_bytes()},
                            .machine = inputs_.machine ? &*inputs_.machine : nullptr,
                            .card = card_ ? &*card_ : nullptr,
                            .saved_part_bytes = std::nullopt});
@@ -159,44 +146,20 @@ class Run {
     }
 
     Status make_engine() {
-        EngineOptions options{
-            .config = model_,
-            .workload = part_.workload,
-            .plan = part_.plan,
-            .compute_threads = compute_threads_,
-            .kernels = config_.offload.advanced.kernels,
-            .update_threads = update_threads_,
-            .adam_step_of =
-                [config = config_](int64_t update_index) {
-                    return cpu_adam::AdamStep{.learning_rate = config.learning_rate,
-                                              .beta1 = config.adam_beta1,
-                                              .beta2 = config.adam_beta2,
-                                              .epsilon = config.adam_epsilon,
-                                              .weight_decay = config.weight_decay,
-                                              .adam_step = static_cast<uint64_t>(update_index) + 1};
-                },
-            .record_of =
-                [this](const Progress& progress) { return record_of(identity_, progress); },
-            .max_grad_norm = config_.max_grad_norm,
-            .loss_scale = config_.dtype == offload::Dtype::fp16 ? config_.loss_scale : unscaled,
-            .rounding_seed = config_.seed,
-            .update_row = &cpu_adam::best(),
-            .reduce_row = &kernels::best_reduce_row()};
-        options.is_serial = !config_.offload.advanced.overlap;
-        if (card_) {
-            options.emulated_card = {.machine = card_->machine,
-                                     .row_count_max = shape_.row_count,
-                                     .column_count_max = shape_.column_count};
-        }
-        options.open_store = [this](std::vector<offload::PlaceSpec> places,
-                                    std::span<std::byte> buffers) {
-            return open_store(std::move(places), buffers);
-        };
-        auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
-            .gpu_capacity_bytes = part_.budgets.gpu_bytes,
-            .ram_capacity_bytes = part_.budgets.ram_bytes,
-            .card = card_ ? kernels::CardMemory::addresses : kernels::CardMemory::memory});
-        auto engine = Engine::create(std::move(options), std::move(memory));
+        auto engine = engine::make_engine(
+            {.config = config_,
+             .model = model_,
+             .placement = part_,
+             .threads = threads_,
+             .largest_shape = shape_,
+             .card = card_ ? &*card_ : nullptr,
+             .learning_rate_of = [rate = config_.learning_rate](int64_t) { return rate; },
+             .record_of =
+                 [this](const Progress& progress) { return record_of(identity_, progress); },
+             .open_store =
+                 [this](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {
+                     return open_store(std::move(places), buffers);
+                 }});
         if (!engine) return engine.error();
         engine_ = std::move(*engine);
         return engine_->try_shape(shape_.row_count, shape_.column_count);
@@ -288,13 +251,7 @@ class Run {
                              static_cast<double>(part_.workload.micro_batch_count_max *
                                                  shape_.row_count * shape_.column_count);
         const auto effort = [&](const LlamaConfig& model) {
-            offload::Effort scaled = effort_of(model, shape_.row_count, shape_.column_count);
-            for (offload::LayerEffort& layer : scaled.layers) {
-                layer.forward_flop *= share;
-                layer.recompute_flop *= share;
-                layer.backward_flop *= share;
-            }
-            return scaled;
+            return scaled(effort_of(model, shape_.row_count, shape_.column_count), share);
         };
         const auto list = build(whole_.placement.workload, whole_.placement.plan);
         CHECK(list.ok());
@@ -307,8 +264,7 @@ class Run {
     const RehearsalReporter& reporter_;
     RunConfig config_;
     LlamaConfig model_;  // the part
-    const int compute_threads_;
-    const int update_threads_;
+    const HostThreads threads_;
     std::optional<MachineFile> card_;
     std::optional<BatchPlan> batches_;
     MicroBatchShape shape_;

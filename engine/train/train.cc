@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "engine/config/cores.h"
 #include "engine/config/lr_schedule.h"
 #include "engine/config/machine.h"
 #include "engine/config/machine_file.h"
@@ -15,13 +14,12 @@
 #include "engine/torch/llama.h"
 #include "engine/torch/threads.h"
 #include "engine/train/drive_watch.h"
-#include "engine/train/engine.h"
 #include "engine/train/host_placement.h"
 #include "engine/train/resident.h"
+#include "engine/train/run_engine.h"
 #include "engine/train/run_identity.h"
 #include "engine/train/run_store.h"
 #include "engine/train/step_report.h"
-#include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
 #include "offload/units.h"
 
@@ -54,10 +52,6 @@ BatchOptions eval_batches(const RunConfig& config, const Dataset& data) {
             .order = SampleOrder::by_length};
 }
 
-int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
-    return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
-}
-
 // One call of train(), in the order of its members.
 class Training {
   public:
@@ -66,8 +60,7 @@ class Training {
           config_(inputs.config),
           reporter_(reporter),
           machine_(read_machine()),
-          compute_threads_(
-              thread_count_of(config_.offload.advanced.compute_threads, usable_core_count())),
+          threads_(threads_of(config_)),
           batches_(inputs.train_data, train_batches(config_)) {}
 
     ~Training() {
@@ -110,7 +103,7 @@ class Training {
 
     // All that comes before the first step.
     Status prepare() {
-        start_torch(compute_threads_);
+        start_torch(threads_.compute_threads);
         warm_up_torch();
         baseline_ = read_resident_memory();
         if (Status status = find_saved(); !status) return status;
@@ -157,7 +150,7 @@ class Training {
 
     Status identify(const Checkpoint& checkpoint) {
         Result<Identity> identity =
-            identity_of(inputs_, checkpoint, compute_threads_, placement().part_bytes);
+            identity_of(inputs_, checkpoint, threads_.compute_threads, placement().part_bytes);
         if (!identity) return identity.error();
         identity_ = std::move(*identity);
         if (!saved_) return {};
@@ -203,14 +196,13 @@ class Training {
     // --- placement and engine ------------------------------------------------------------------
 
     HostRun host_run() {
-        HostRun run{.config = config_to_place(),
+        HostRun run{.config = config_,
                     .model = inputs_.model,
                     .shapes = shapes_,
                     .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
                     .step_count = batches_.step_count(),
-                    .compute_threads = compute_threads_,
-                    .update_threads = update_threads(),
-                    .memory = free_memory(),
+                    .threads = threads_,
+                    .memory = {.available_bytes = machine_.ram_free_bytes()},
                     .machine = inputs_.machine ? &*inputs_.machine : nullptr,
                     .card = card_ ? &*card_ : nullptr,
                     .saved_part_bytes = std::nullopt};
@@ -224,74 +216,31 @@ class Training {
         if (!placed) return placed.error();
         placed_ = std::move(*placed);
         commit_at_ = commit_of(placement().plan);
-        reporter_.note(describe(numerics_of(inputs_, compute_threads_)));
+        reporter_.note(describe(numerics_of(inputs_, threads_.compute_threads)));
         for (const std::string& line : placed_.lines) reporter_.note(line);
         return {};
     }
 
     const Placement& placement() const { return placed_.placement; }
-    int update_threads() const {
-        return thread_count_of(config_.offload.advanced.update_threads, 1);
-    }
 
     bool has_loss_scale() const { return config_.dtype == offload::Dtype::fp16; }
-    LossScaleRule loss_scale_rule() const {
-        return has_loss_scale() ? config_.loss_scale : unscaled;
-    }
-
-    // A pretended card brings its own memory.
-    FreeMemory free_memory() const {
-        return {.available_bytes =
-                    machine_.ram_free_bytes() + (card_ ? card_->ceilings.gpu_bytes : 0)};
-    }
-
-    RunConfig config_to_place() const {
-        if (!card_) return config_;
-        return with_ceilings_of(*card_, config_, {.available_bytes = machine_.ram_free_bytes()});
-    }
-
     Status make_engine() {
         const LrPlan lr = lr_plan_of(config_, batches_.step_count());
-        EngineOptions options{
-            .config = inputs_.model,
-            .workload = placement().workload,
-            .plan = placement().plan,
-            .compute_threads = compute_threads_,
-            .kernels = config_.offload.advanced.kernels,
-            .update_threads = update_threads(),
-            .adam_step_of =
-                [lr, config = config_](int64_t update_index) {
-                    return cpu_adam::AdamStep{.learning_rate = lr_at(lr, update_index),
-                                              .beta1 = config.adam_beta1,
-                                              .beta2 = config.adam_beta2,
-                                              .epsilon = config.adam_epsilon,
-                                              .weight_decay = config.weight_decay,
-                                              .adam_step = static_cast<uint64_t>(update_index) + 1};
-                },
-            .record_of =
-                [this](const Progress& progress) { return record_of(identity_, progress); },
-            .max_grad_norm = config_.max_grad_norm,
-            .loss_scale = loss_scale_rule(),
-            .rounding_seed = config_.seed,
-            .update_row = &cpu_adam::best(),
-            .reduce_row = &kernels::best_reduce_row()};
-        options.on_op_done = reporter_.op_done;
-        options.is_serial = !config_.offload.advanced.overlap;
-        if (card_) {
-            const MicroBatchShape& shape = shapes_.front();
-            options.emulated_card = {.machine = card_->machine,
-                                     .row_count_max = shape.row_count,
-                                     .column_count_max = shape.column_count};
-        }
-        options.open_store = [this](std::vector<offload::PlaceSpec> places,
-                                    std::span<std::byte> buffers) {
-            return open_store(std::move(places), buffers);
-        };
-        auto memory = std::make_unique<kernels::HostMemory>(kernels::HostMemory::Options{
-            .gpu_capacity_bytes = placement().budgets.gpu_bytes,
-            .ram_capacity_bytes = placement().budgets.ram_bytes,
-            .card = card_ ? kernels::CardMemory::addresses : kernels::CardMemory::memory});
-        auto engine = Engine::create(std::move(options), std::move(memory));
+        auto engine = engine::make_engine(
+            {.config = config_,
+             .model = inputs_.model,
+             .placement = placement(),
+             .threads = threads_,
+             .largest_shape = shapes_.front(),
+             .card = card_ ? &*card_ : nullptr,
+             .learning_rate_of = [lr](int64_t update_index) { return lr_at(lr, update_index); },
+             .record_of =
+                 [this](const Progress& progress) { return record_of(identity_, progress); },
+             .open_store =
+                 [this](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {
+                     return open_store(std::move(places), buffers);
+                 },
+             .on_op_done = reporter_.op_done});
         if (!engine) return engine.error();
         engine_ = std::move(*engine);
         return {};
@@ -464,7 +413,7 @@ class Training {
                          "learning_rate, or look at the data"};
         }
         // A scale that falls ends by itself: in a row, it can only fall so often.
-        const bool is_falling = loss_scale_rule().fixed_scale == 0;
+        const bool is_falling = loss_scale_rule_of(config_).fixed_scale == 0;
         const int64_t in_a_row = outcome.progress.skipped_in_a_row;
         if (is_falling || in_a_row <= skipped_steps_max) return {};
         return Error{ErrorCode::diverged,
@@ -620,7 +569,7 @@ class Training {
     const TrainReporter& reporter_;
     const Machine machine_;
     std::optional<MachineFile> card_;  // that is emulated
-    const int compute_threads_;
+    const HostThreads threads_;
     BatchPlan batches_;
     std::vector<MicroBatchShape> shapes_;
     HostPlacement placed_;

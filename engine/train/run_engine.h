@@ -1,0 +1,41 @@
+// The engine of a run on this host: what a run file says of arithmetic, update and card, and how it
+// was placed, as an Engine (engine/train/engine.h), which reads no configuration itself. Runs and
+// rehearsals have theirs from here.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/config/machine_file.h"
+#include "engine/config/run_config.h"
+#include "engine/data/batch_plan.h"
+#include "engine/train/engine.h"
+#include "engine/train/nominal_host.h"
+#include "engine/train/placement.h"
+
+namespace headrace::engine {
+
+// What the run file says of threads, or what the machine has: all cores compute, one updates.
+HostThreads threads_of(const RunConfig& config);
+
+// The rule where the dtype has a loss scale, else unscaled.
+LossScaleRule loss_scale_rule_of(const RunConfig& config);
+
+// References need to hold during make_engine alone.
+struct RunEngine {
+    const RunConfig& config;
+    const LlamaConfig& model;
+    const Placement& placement;
+    HostThreads threads;
+    MicroBatchShape largest_shape;      // of training
+    const MachineFile* card = nullptr;  // that is emulated; null: the host plays the card
+    std::function<double(int64_t update_index)> learning_rate_of;
+    RecordOf record_of;
+    OpenStore open_store;
+    std::function<void(int64_t op_count)> on_op_done{};  // may be empty
+};
+
+// Errors: of Engine::create.
+offload::Result<std::unique_ptr<Engine>> make_engine(RunEngine run);
+
+}  // namespace headrace::engine
