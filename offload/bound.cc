@@ -86,8 +86,12 @@ void add_layers(const Workload& workload, const Plan& plan, const Effort& effort
         if (kept.value_or(Tier::gpu) == Tier::gpu) continue;
         const double kept_bytes = micro_batches * static_cast<double>(workload.kept_bytes);
         work.d2h += kept_bytes;
-        work.h2d += std::max(
+        const double again = std::max(
             0.0, kept_bytes - static_cast<double>(workload.kept_bytes) * plan.rings.gpu_kept);
+        work.h2d += again;
+        if (kept != Tier::nvme) continue;
+        work.nvme_write += kept_bytes;
+        work.nvme_read += again;
     }
     for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
         const double act_bytes = micro_batches * static_cast<double>(workload.act_bytes);

@@ -43,13 +43,15 @@ void place_layers(const PlanContext& context, const Choice& choice, Plan& plan) 
         TierSpread boundaries(*context.fixed.activations);
         for (Tier& home : plan.act_homes) home = boundaries.next();
     }
-    const uint32_t kept_count = choice.gpu_kept_count + choice.ram_kept_count;
+    const uint32_t kept_count = choice.kept_count();
     if (kept_count == 0) return;
     CHECK_LT(kept_count, head_layer(workload));
     plan.kept_homes.assign(layer_count(workload), std::nullopt);
     for (uint32_t i = 0; i < kept_count; ++i) {
         plan.kept_homes[head_layer(workload) - 1 - i] =
-            i < choice.gpu_kept_count ? Tier::gpu : Tier::ram;
+            i < choice.gpu_kept_count                           ? Tier::gpu
+            : i < choice.gpu_kept_count + choice.ram_kept_count ? Tier::ram
+                                                                : Tier::nvme;
     }
 }
 

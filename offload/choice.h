@@ -36,15 +36,20 @@ struct Choice {
     Tier opt = Tier::gpu;
     // Of the parts, spread over the layers: whole in ram, where hi or opt would be on nvme.
     double cached_share = 0;
-    double twice_share = 0;       // of the parts that can: their update is computed twice
-    uint32_t gpu_kept_count = 0;  // layers that keep, the last ones first: those on the gpu,
-    uint32_t ram_kept_count = 0;  // and those before them, in ram
+    double twice_share = 0;  // of the parts that can: their update is computed twice
+    // Layers that keep, the last ones first: those on the gpu, those before them in ram, and those
+    // before these on nvme.
+    uint32_t gpu_kept_count = 0;
+    uint32_t ram_kept_count = 0;
+    uint32_t nvme_kept_count = 0;
     Tier activations = Tier::gpu;
     Tier stash = Tier::ram;
     Tier accumulators = Tier::ram;
     uint32_t group = 1;
     uint32_t window = 2;
     uint32_t ring_slots = 2;  // of the rings in ram
+
+    uint32_t kept_count() const { return gpu_kept_count + ram_kept_count + nvme_kept_count; }
     bool operator==(const Choice&) const = default;
 };
 

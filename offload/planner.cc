@@ -208,19 +208,23 @@ class Search {
 
     // Whether it fits, with all layers keeping where that is fixed.
     bool keep_all_if_asked(Choice& choice) {
-        choice.gpu_kept_count = choice.ram_kept_count = 0;
+        keep_nothing(choice);
         if (!must_keep()) return fits(choice);
         const TierBytes bare = quick_needs_of(plan_of_choice(choice));
-        if (missing_of(bare) == 0) keep_most(choice, bare, Tier::ram);
-        const uint32_t kept = choice.gpu_kept_count + choice.ram_kept_count;
-        if (kept == layers_that_can_keep()) return fits(choice);
+        if (missing_of(bare) == 0) keep_most(choice, bare, tiers({Tier::ram, Tier::nvme}).back());
+        if (choice.kept_count() == layers_that_can_keep()) return fits(choice);
+        keep_nothing(choice);
         choice.gpu_kept_count = layers_that_can_keep();  // for the numbers
-        choice.ram_kept_count = 0;
         return fits(choice);
     }
 
-    // As many layers as there is room for beside `needs`, on the gpu and, if `farthest` is ram, in
-    // ram where the gpu is full: that is reached through a ring on the gpu.
+    static void keep_nothing(Choice& choice) {
+        choice.gpu_kept_count = choice.ram_kept_count = choice.nvme_kept_count = 0;
+    }
+
+    // As many layers as there is room for beside `needs` on the gpu and, where it is full, in ram,
+    // and all others on nvme, as far as `farthest` allows. Ram is reached through a ring on the
+    // gpu, nvme through one in ram too; whether nvme has room is left to fits().
     void keep_most(Choice& choice, const TierBytes& needs, Tier farthest) const {
         const uint32_t most = layers_that_can_keep();
         if (most == 0) return;
@@ -232,16 +236,22 @@ class Search {
             std::min(memory_free, excess(question_.ceilings.gpu_bytes, needs.gpu_bytes));
         choice.gpu_kept_count =
             static_cast<uint32_t>(std::min<uint64_t>(most, gpu_free / layer_bytes));
-        const uint64_t ring_bytes = workload().kept_bytes * RingSizes{}.gpu_kept;
-        if (farthest == Tier::gpu || choice.gpu_kept_count == most || gpu_free < ring_bytes) return;
-        const auto beside_ring = static_cast<uint32_t>((gpu_free - ring_bytes) / layer_bytes);
-        const uint64_t ram_free = std::min(memory_free - ring_bytes - beside_ring * layer_bytes,
+        const uint64_t gpu_ring_bytes = workload().kept_bytes * RingSizes{}.gpu_kept;
+        const uint64_t ram_ring_bytes =
+            farthest == Tier::nvme ? workload().kept_bytes * RingSizes{}.ram_kept : 0;
+        if (farthest == Tier::gpu || choice.gpu_kept_count == most) return;
+        if (gpu_free < gpu_ring_bytes) return;
+        const auto on_gpu = static_cast<uint32_t>((gpu_free - gpu_ring_bytes) / layer_bytes);
+        const uint64_t ram_free = std::min(memory_free - gpu_ring_bytes - on_gpu * layer_bytes,
                                            excess(question_.ceilings.ram_bytes, needs.ram_bytes));
-        const auto in_ram =
-            static_cast<uint32_t>(std::min<uint64_t>(most - beside_ring, ram_free / layer_bytes));
-        if (beside_ring + in_ram <= choice.gpu_kept_count) return;
-        choice.gpu_kept_count = beside_ring;
+        if (ram_free < ram_ring_bytes) return;
+        const auto in_ram = static_cast<uint32_t>(
+            std::min<uint64_t>(most - on_gpu, (ram_free - ram_ring_bytes) / layer_bytes));
+        const bool keeps_all = farthest == Tier::nvme;
+        if (!keeps_all && on_gpu + in_ram <= choice.gpu_kept_count) return;
+        choice.gpu_kept_count = on_gpu;
         choice.ram_kept_count = in_ram;
+        if (keeps_all) choice.nvme_kept_count = most - on_gpu - in_ram;
     }
 
     // As many parts as ram has room for.
@@ -275,14 +285,16 @@ class Search {
         return bound_s(workload(), plan_of_choice(choice), question_.machine, question_.effort);
     }
 
-    // The choice as it is, with what the gpu still has room to keep, and with ram's room too.
+    // The choice as it is, with what the gpu still has room to keep, with ram's room too, and with
+    // all that ram has no room for on nvme: what is kept there is written and read once, which may
+    // cost less than to compute it again.
     void promise_keeping(const Choice& bare) {
         if (must_keep() || question_.fixed.keeps == false || layers_that_can_keep() == 0) {
             return promise(bare);
         }
         const std::optional<TierBytes> needs = try_choice(bare);
         CHECK(needs.has_value());
-        for (const Tier farthest : {Tier::gpu, Tier::ram}) {
+        for (const Tier farthest : tiers({Tier::gpu, Tier::ram, Tier::nvme})) {
             Choice choice = bare;
             keep_most(choice, *needs, farthest);
             promise(choice);

@@ -2,8 +2,9 @@
 // one whose simulated step is the shortest. It asks in the order of what is near: does the job fit
 // the card whole, then the card and ram, with all micro-batches in one pass; only if not does it
 // use smaller passes and the drive. There it weighs cached parts, weights in ram, read-ahead,
-// gradients on the drive and updates computed twice against one another by simulation, because
-// which of them wins depends on the machine. Whatever it answers has the same bits.
+// gradients and kept values on the drive and updates computed twice against one another by
+// simulation, because which of them wins depends on the machine. Whatever it answers has the same
+// bits.
 //
 // Most choices need no simulation: those whose bound (offload/bound.h) is no better than the best
 // simulated step are passed over, and no more than a given number are simulated at all.

@@ -19,7 +19,7 @@ ordered_json placement_json(const Placement& placement) {
     return {{"base", name_of(placement.base)},
             {"cached_share", choice.cached_share},
             {"update_twice", choice.twice_share},
-            {"kept_block_count", choice.gpu_kept_count + choice.ram_kept_count},
+            {"kept_block_count", choice.kept_count()},
             {"activations", name_of(choice.activations)},
             {"stash_tier", name_of(choice.stash)},
             {"accumulator_tier", name_of(choice.accumulators)},

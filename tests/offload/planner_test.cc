@@ -134,6 +134,39 @@ TEST(Planner, OnADriveItFindsWhatKeepsItBusy) {
     expect_right(question, wide);
 }
 
+// What neither the gpu nor ram has room for is kept on the drive where computing binds, and not
+// where the drive does, nor where recompute is asked for.
+TEST(Planner, AnIdleDriveTakesWhatBackwardNeeds) {
+    const Workload workload = blocks();
+    const Machine machine = small_machine();
+    const double drive_s = static_cast<double>(workload.layout.parts.size() * block_elements) *
+                           (16 / 20e6 + 14 / 10e6);
+    TierBytes ceilings = all_on(workload, Tier::nvme);
+    ceilings.gpu_bytes += 2 * workload.kept_bytes;
+    ceilings.ram_bytes += 2 * workload.kept_bytes;
+    ceilings.nvme_bytes = roomy;
+    for (const double share_of_drive : {0.1, 10.0}) {
+        const Effort effort = effort_of(workload, share_of_drive * drive_s / 12 / 8 * 1e12);
+        Question question{.workload = workload,
+                          .machine = machine,
+                          .effort = effort,
+                          .ceilings = ceilings,
+                          .path_count = 1};
+        const Answer answer = find_plan(question).value();
+        expect_right(question, answer);
+        const Choice& choice = answer.best.choice;
+        EXPECT_EQ(choice.nvme_kept_count, share_of_drive > 1 ? 12u : 0u);
+        EXPECT_LT(choice.gpu_kept_count, 2u) << "there is room for a ring, or for one layer";
+        question.fixed.keeps = false;
+        const Answer recomputing = find_plan(question).value();
+        EXPECT_EQ(recomputing.best.choice.kept_count(), 0u);
+        EXPECT_GE(recomputing.best.forecast.step_s, answer.best.forecast.step_s);
+        // Asked for, all keep, on the drive too.
+        question.fixed.keeps = true;
+        EXPECT_EQ(find_plan(question).value().best.choice.kept_count(), 12u);
+    }
+}
+
 // TUNE-1: what is fixed is as fixed in every candidate, to the byte; what is free is searched.
 TEST(Planner, tune_1_WhatIsFixedStaysAndWhatIsFreeIsSearched) {
     const Workload workload = blocks();

@@ -169,8 +169,9 @@ size_t keeping_count(const Placement& placement, std::optional<Tier> tier = std:
         [&](const std::optional<Tier>& home) { return home && (!tier || *home == *tier); }));
 }
 
-// The room that is left takes what blocks keep, the last block first, the gpu before ram; never
-// more than there is, never less than would fit; and no step is foretold to be longer for it.
+// The room that is left takes what blocks keep, the last block first, the gpu before ram, and the
+// drive for all others or for none; never more than there is, never less than would fit; and no
+// step is foretold to be longer for it.
 TEST_F(Budgets, WhatIsFreeIsKeptFor) {
     const Job job = job_of(middling_model());
     const uint64_t blocks = static_cast<uint64_t>(job.config.block_count);
@@ -190,11 +191,17 @@ TEST_F(Budgets, WhatIsFreeIsKeptFor) {
             EXPECT_EQ(keeping_count(*again), 0u);
             EXPECT_LE(keeping->forecast.step_s, 1.01 * again->forecast.step_s);
             const size_t on_gpu = keeping_count(*keeping, Tier::gpu);
+            const size_t in_ram = keeping_count(*keeping, Tier::ram);
             const size_t count = keeping_count(*keeping);
+            if (count > on_gpu + in_ram) {
+                EXPECT_EQ(count, blocks);
+            }
             seen.insert({on_gpu, count});
             std::vector<std::optional<Tier>> expected = none_of(*keeping);
             for (size_t i = 0; i < count; ++i) {
-                expected[expected.size() - 2 - i] = i < on_gpu ? Tier::gpu : Tier::ram;
+                expected[expected.size() - 2 - i] = i < on_gpu            ? Tier::gpu
+                                                    : i < on_gpu + in_ram ? Tier::ram
+                                                                          : Tier::nvme;
             }
             if (count > 0) {
                 EXPECT_EQ(keeping->plan.kept_homes, expected);
