@@ -47,8 +47,7 @@ BANNED = [
            ["engine/cli/", "offload/check.cc"], "return facts; only engine/cli prints"),
     Banned("exception", r"\bthrow\b", [], "return an offload::Result, or CHECK"),
     Banned("assert", r"(?<![\w:])assert\s*\(", [], "CHECK or DCHECK of offload/check.h"),
-    # engine/torch/threads sets what libgomp reads before main, and starts the program again.
-    Banned("environment", r"\b(secure_)?getenv\b", ["engine/cli/", "engine/torch/threads.cc"],
+    Banned("environment", r"\b(secure_)?getenv\b", ["engine/cli/"],
            "let main read it and pass it down"),
     Banned("open", r"(?<!\w)::(open|openat|creat)\s*\(", ["nvme/", "engine/checkpoint/file.cc"],
            "engine/checkpoint/file.h, or nvme/ for direct I/O"),
@@ -64,7 +63,7 @@ BANNED = [
     Banned("cuda", r"\bcuda[A-Z]\w*\s*\(", ["kernels/cuda/", "engine/torch/"], "kernels/"),
     Banned("process",
            r"(?<![\w.>])(::|std::)?(fork|vfork|execv\w*|posix_spawnp?|popen|system)\s*\(",
-           ["engine/data/", "engine/torch/threads.cc", "nvme/uring_probe.cc"],
+           ["engine/data/", "engine/cli/quiet_start.cc", "nvme/uring_probe.cc"],
            "engine/data runs the one program that we run"),
     Banned("random", r"\b(s?rand|drand48)\s*\(|\brandom_device\b", [],
            "a generator whose seed is told, so that a failure can be replayed"),

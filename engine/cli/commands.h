@@ -1,5 +1,5 @@
 // The commands: each says what it has to say on the terminal, and returns why it could not be done.
-// main.cc turns that into an exit code.
+// program.cc turns that into an exit code.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,10 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
 offload::Status run_command(const PlanCommand& command, const CommandContext& context);
 offload::Status run_command(const RehearseCommand& command, const CommandContext& context);
 offload::Status run_command(const ExportCommand& command, const CommandContext& context);
+// Its table, without the rates that --probe asks for.
 offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
+// What --probe asks for. Computes.
+offload::Status probe_machine(const DoctorCommand& command, const CommandContext& context);
 offload::Status run_command(const InitCommand& command, const CommandContext& context);
 offload::Status run_command(const StoreCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context);

@@ -5,73 +5,99 @@
 #include <variant>
 #include <vector>
 
-#include "engine/cli/command_line.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/quiet_start.h"
 #include "engine/cli/stop_signal.h"
 #include "engine/cli/terminal.h"
-#include "engine/torch/threads.h"
 
 namespace headrace::engine {
 
 namespace {
 
-// Does what was asked; the code to leave with.
-int run(const CommandLine& line, const CommandContext& context) {
-    if (const Exit* exit = std::get_if<Exit>(&line)) {
-        if (exit->code != 0) {
-            context.terminal.fail(exit->text);
-            return exit->code;
-        }
-    }
-    const offload::Status status = std::visit(
-        [&context](const auto& command) -> offload::Status {
-            if constexpr (std::is_same_v<std::decay_t<decltype(command)>, Exit>)
-                return context.terminal.print(command.text);
-            else
-                return run_command(command, context);
-        },
-        line);
+constexpr std::string_view torch_program = "headrace_torch";
+
+int code_of(const offload::Status& status, const CommandContext& context) {
     if (status) return 0;
     context.terminal.fail(status.error().text());
     if (context.stop_signal() != 0) return 128 + context.stop_signal();
     return static_cast<int>(status.error().code);
 }
 
+// What runs for hours and takes something away at its end; the others may die where they are.
+bool stops_in_order(const CommandLine& line) {
+    return computes(line) || std::holds_alternative<ExportCommand>(line) ||
+           std::holds_alternative<BenchNvmeCommand>(line) ||
+           std::holds_alternative<BenchAdamCommand>(line) ||
+           std::holds_alternative<BenchLinkCommand>(line) ||
+           std::holds_alternative<RandomModelCommand>(line);
+}
+
+offload::Status run_without_torch(const CommandLine& line, const CommandContext& context) {
+    return std::visit(
+        [&context](const auto& command) -> offload::Status {
+            using Command = std::decay_t<decltype(command)>;
+            if constexpr (std::is_same_v<Command, Exit>) {
+                return context.terminal.print(command.text);
+            } else if constexpr (always_computes<Command>) {
+                CHECK_TEXT(false, "headrace_torch does this");
+            } else {
+                return run_command(command, context);
+            }
+        },
+        line);
+}
+
+offload::Status become_torch_program(char** argument_values) {
+    offload::Error error =
+        start_quietly(running_program().parent_path() / torch_program, argument_values);
+    error.what += "; it belongs beside headrace and computes for it";
+    return error;
+}
+
 }  // namespace
 
-int run_program(int argument_count, char** argument_values, const ProgramHooks& hooks) {
-    open_standard_streams();
-    const CommandLine line =
-        parse_command_line({argument_values + 1, argument_values + argument_count});
+bool computes(const CommandLine& line) {
+    return std::visit(
+        [](const auto& command) {
+            using Command = std::decay_t<decltype(command)>;
+            if constexpr (std::is_same_v<Command, DoctorCommand>) return command.is_probe;
+            return always_computes<Command>;
+        },
+        line);
+}
+
+int run_commands(const CommandLine& line, Commands commands, const ProgramHooks& hooks) {
     const Environment environment = read_environment();
     Terminal terminal(environment.has_color ? Terminal::Color::allowed : Terminal::Color::never);
-    const auto* doctor = std::get_if<DoctorCommand>(&line);
-    const bool computes = std::holds_alternative<TrainCommand>(line) ||
-                          std::holds_alternative<RehearseCommand>(line) ||
-                          std::holds_alternative<BenchGemmCommand>(line) ||
-                          (doctor != nullptr && doctor->is_probe);
-    if (computes) {
-        const offload::Status quiet = reexec_without_spinning(argument_count, argument_values);
-        if (!quiet) terminal.warn(quiet.error().text());
+    const Exit* exit = std::get_if<Exit>(&line);
+    if (exit != nullptr && exit->code != 0) {
+        terminal.fail(exit->text);
+        return exit->code;
     }
-    // What runs for hours and takes something away at its end; the others may die where they are.
     std::optional<StopSignal> stop;
-    if (computes || std::holds_alternative<ExportCommand>(line) ||
-        std::holds_alternative<BenchNvmeCommand>(line) ||
-        std::holds_alternative<BenchAdamCommand>(line) ||
-        std::holds_alternative<BenchLinkCommand>(line) ||
-        std::holds_alternative<BenchGemmCommand>(line) ||
-        std::holds_alternative<RandomModelCommand>(line) ||
-        (doctor != nullptr && doctor->is_probe)) {
+    if (stops_in_order(line)) {
         survive_closed_pipes();
         survive_file_size_limits();
         stop.emplace();
     }
-    return run(line, {.environment = environment,
-                      .terminal = terminal,
-                      .stop_signal = [&stop] { return stop ? stop->number() : 0; },
-                      .hooks = hooks});
+    const CommandContext context{.environment = environment,
+                                 .terminal = terminal,
+                                 .stop_signal = [&stop] { return stop ? stop->number() : 0; },
+                                 .hooks = hooks};
+    return code_of(commands(line, context), context);
+}
+
+int run_program(int argument_count, char** argument_values) {
+    open_standard_streams();
+    const CommandLine line =
+        parse_command_line({argument_values + 1, argument_values + argument_count});
+    if (!computes(line)) return run_commands(line, run_without_torch, {});
+    const Environment environment = read_environment();
+    Terminal terminal(environment.has_color ? Terminal::Color::allowed : Terminal::Color::never);
+    const offload::Status refused = become_torch_program(argument_values);
+    terminal.fail(refused.error().text());
+    return static_cast<int>(refused.error().code);
 }
 
 }  // namespace headrace::engine

@@ -1,50 +1,33 @@
 #include "engine/torch/block.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "engine/torch/ops/matmul.h"
 #include "engine/torch/ops/residual.h"
 #include "engine/torch/ops/rms_norm.h"
 #include "engine/torch/ops/rows.h"
 #include "engine/torch/ops/swiglu.h"
-#include "offload/units.h"
+#include "engine/torch/scalar_type.h"
 
 namespace headrace::engine {
 
+using offload::Dtype;
+
 namespace {
 
-constexpr uint64_t tensor_alignment_bytes = 64;
+// Of the extents of a kept, in their order.
+constexpr std::array<at::Tensor BlockKept::*, 8> kept_tensors = {
+    &BlockKept::query,   &BlockKept::key,    &BlockKept::value, &BlockKept::attended,
+    &BlockKept::log_sum, &BlockKept::middle, &BlockKept::gate,  &BlockKept::up};
 
-struct KeptField {
-    at::Tensor BlockKept::*tensor;
-    std::vector<int64_t> sizes;
-    at::ScalarType dtype;
-
-    uint64_t size_bytes() const {
-        return static_cast<uint64_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
-    }
-};
-
-// In the order in which they lie in memory.
-std::vector<KeptField> fields_of(const BlockShape& shape) {
-    const AttentionShape& attention = shape.attention;
-    const int64_t tokens = shape.token_count();
-    const int64_t queries = attention.head_count * attention.head_dim;
-    const int64_t keys = attention.kv_head_count * attention.head_dim;
-    return {{&BlockKept::query, {tokens, queries}, shape.storage},
-            {&BlockKept::key, {tokens, keys}, shape.storage},
-            {&BlockKept::value, {tokens, keys}, shape.storage},
-            {&BlockKept::attended, {tokens, queries}, shape.storage},
-            {&BlockKept::log_sum,
-             {attention.row_count, attention.head_count, attention.column_count},
-             at::kFloat},
-            {&BlockKept::middle, {tokens, shape.hidden_size}, shape.storage},
-            {&BlockKept::gate, {tokens, shape.intermediate_size}, shape.storage},
-            {&BlockKept::up, {tokens, shape.intermediate_size}, shape.storage}};
+at::TensorOptions work_options(Dtype storage) {
+    return at::TensorOptions().dtype(scalar_type_of(work_dtype(storage)));
 }
 
-at::Tensor empty_work(int64_t row_count, int64_t column_count, at::ScalarType storage) {
-    return at::empty({row_count, column_count}, at::TensorOptions().dtype(work_type(storage)));
+at::Tensor empty_work(int64_t row_count, int64_t column_count, Dtype storage) {
+    return at::empty({row_count, column_count}, work_options(storage));
 }
 
 // Scratch of the products of every weight of a block.
@@ -55,7 +38,7 @@ at::Tensor make_scratch(const BlockWeights& weights, const BlockShape& shape) {
         elements = std::max(elements, matmul_scratch_elements(shape.token_count(), weight.size(0),
                                                               weight.size(1), shape.storage));
     }
-    return at::empty({elements}, at::TensorOptions().dtype(work_type(shape.storage)));
+    return at::empty({elements}, work_options(shape.storage));
 }
 
 void assign(const at::Tensor& source, const at::Tensor& target) {
@@ -67,36 +50,34 @@ void check_rows(const at::Tensor& x, const BlockShape& shape) {
     CHECK_EQ(x.dim(), 2);
     CHECK_EQ(x.size(0), shape.token_count());
     CHECK_EQ(x.size(1), shape.hidden_size);
-    CHECK(x.scalar_type() == shape.storage);
+    CHECK(x.scalar_type() == scalar_type_of(shape.storage));
     CHECK(x.is_contiguous());
 }
 
 }  // namespace
 
-uint64_t kept_bytes_of(const BlockShape& shape) {
-    uint64_t size_bytes = 0;
-    for (const KeptField& field : fields_of(shape)) {
-        size_bytes += offload::align_up(field.size_bytes(), tensor_alignment_bytes);
-    }
-    return offload::align_up(size_bytes, offload::page_bytes);
-}
-
 BlockKept kept_at(const BlockShape& shape, std::span<std::byte> bytes) {
     CHECK_EQ(bytes.size(), kept_bytes_of(shape));
-    CHECK_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % tensor_alignment_bytes, 0u);
+    CHECK_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % 64, 0u);
+    const std::vector<KeptExtent> extents = kept_extents_of(shape);
+    CHECK_EQ(extents.size(), kept_tensors.size());
     BlockKept kept;
-    for (const KeptField& field : fields_of(shape)) {
-        kept.*field.tensor =
-            at::from_blob(bytes.data(), field.sizes, at::TensorOptions().dtype(field.dtype));
-        bytes = bytes.subspan(offload::align_up(field.size_bytes(), tensor_alignment_bytes));
+    for (size_t i = 0; i < extents.size(); ++i) {
+        kept.*kept_tensors[i] =
+            at::from_blob(bytes.data(), extents[i].sizes,
+                          at::TensorOptions().dtype(scalar_type_of(extents[i].dtype)));
+        bytes = bytes.subspan(extents[i].size_bytes());
     }
     return kept;
 }
 
 BlockKept make_kept(const BlockShape& shape) {
+    const std::vector<KeptExtent> extents = kept_extents_of(shape);
+    CHECK_EQ(extents.size(), kept_tensors.size());
     BlockKept kept;
-    for (const KeptField& field : fields_of(shape)) {
-        kept.*field.tensor = at::empty(field.sizes, at::TensorOptions().dtype(field.dtype));
+    for (size_t i = 0; i < extents.size(); ++i) {
+        kept.*kept_tensors[i] = at::empty(
+            extents[i].sizes, at::TensorOptions().dtype(scalar_type_of(extents[i].dtype)));
     }
     return kept;
 }
@@ -174,7 +155,7 @@ void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::T
                            .weight = weights.output,
                            .dx = d_attended},
                           sinks.output, scratch);
-        d_attended = converted(d_attended, shape.storage);
+        d_attended = converted(d_attended, scalar_type_of(shape.storage));
         d = engine::attention_backward(d_attended, kept.query, kept.key, kept.value,
                                        {kept.attended, kept.log_sum}, shape.attention, kernels);
     }

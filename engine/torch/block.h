@@ -17,20 +17,12 @@
 // After torch.h, whose CHECK family is then gone.
 #include <span>
 
+#include "engine/torch/block_shape.h"
 #include "engine/torch/gradient.h"
 #include "engine/torch/ops/attention.h"
 #include "engine/torch/ops/rope.h"
 
 namespace headrace::engine {
-
-struct BlockShape {
-    AttentionShape attention;
-    int64_t hidden_size = 0;
-    int64_t intermediate_size = 0;
-    at::ScalarType storage = at::kFloat;
-
-    int64_t token_count() const { return attention.row_count * attention.column_count; }
-};
 
 // (outputs, inputs) as in checkpoints, norms (hidden); storage.
 struct BlockWeights {
@@ -52,9 +44,6 @@ struct BlockKept {
     at::Tensor gate;      // (tokens, intermediate)
     at::Tensor up;        // the same
 };
-
-// Bytes of a kept, a multiple of offload::page_bytes.
-uint64_t kept_bytes_of(const BlockShape& shape);
 
 // A kept whose tensors lie in `bytes`, of kept_bytes_of(shape) at a multiple of 64 bytes.
 BlockKept kept_at(const BlockShape& shape, std::span<std::byte> bytes);

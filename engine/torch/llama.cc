@@ -8,6 +8,7 @@
 #include "engine/torch/block.h"
 #include "engine/torch/llama.h"
 #include "engine/torch/ops/output.h"
+#include "engine/torch/scalar_type.h"
 #include "engine/torch/workspace_bytes.h"
 #include "kernels/host/row_kernels.h"
 #include "offload/part.h"
@@ -103,14 +104,7 @@ struct LlamaCompute::State {
     }
 
     BlockShape block_shape(int64_t row_count, int64_t column_count) const {
-        return {.attention = {.row_count = row_count,
-                              .column_count = column_count,
-                              .head_count = config.head_count,
-                              .kv_head_count = config.kv_head_count,
-                              .head_dim = config.head_dim},
-                .hidden_size = config.hidden_size,
-                .intermediate_size = config.intermediate_size,
-                .storage = scalar_type};
+        return block_shape_of(config, dtype, row_count, column_count);
     }
 
     Block make_block(std::span<const std::byte> run, const MicroBatch& batch) const {
@@ -171,16 +165,6 @@ namespace {
 
 LayerShape shape_of(const offload::Layout& layout, size_t layer) {
     return {layout.specs.at(layer), layout.layers.at(layer)};
-}
-
-at::ScalarType scalar_type_of(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::fp32: return at::kFloat;
-        case Dtype::bf16: return at::kBFloat16;
-        case Dtype::fp16: return at::kHalf;
-    }
-    CHECK(false);
-    return at::kFloat;
 }
 
 // Packed samples follow one another, and the last token of each predicts nothing.
@@ -363,8 +347,6 @@ void LlamaCompute::block_backward(const MicroBatch& batch, const BlockBackward& 
 }
 
 uint64_t LlamaCompute::kept_bytes(int64_t row_count, int64_t column_count) const {
-    CHECK_GT(row_count, 0);
-    CHECK_GT(column_count, 0);
     return kept_bytes_of(state_->block_shape(row_count, column_count));
 }
 
@@ -435,8 +417,6 @@ void LlamaCompute::logits(const MicroBatch& batch, const Head& io,
 
 uint64_t LlamaCompute::workspace_bytes(int64_t row_count, int64_t column_count) const {
     const State& state = *state_;
-    CHECK_GT(row_count, 0);
-    CHECK_GT(column_count, 0);
     return workspace_bytes_of(state.config, {.block = state.block_shape(row_count, column_count),
                                              .thread_count = at::get_num_threads(),
                                              .kernels = state.kernels});

@@ -2,12 +2,6 @@
 // After torch.h, whose CHECK family is then gone.
 #include <ATen/Version.h>
 #include <torch/headeronly/version.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <system_error>
 
 #include "engine/torch/llama.h"
 #include "engine/torch/ops/matmul.h"
@@ -15,28 +9,6 @@
 #include "engine/torch/workspace.h"
 
 namespace headrace::engine {
-
-offload::Status reexec_without_spinning(int argument_count, char** argument_values) {
-    CHECK_GE(argument_count, 1);
-    CHECK(argument_values != nullptr);
-    CHECK(argument_values[argument_count] == nullptr);
-    constexpr const char* guard = "HEADRACE_STARTED_WITHOUT_SPINNING";
-    for (const char* name : {guard, "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
-        if (std::getenv(name) != nullptr) return {};
-    }
-    const bool set = setenv(guard, "1", 1) == 0 && setenv("OMP_WAIT_POLICY", "passive", 1) == 0 &&
-                     setenv("GOMP_SPINCOUNT", "0", 1) == 0;
-    // By its own path, so that the process keeps its name.
-    std::error_code unknown;
-    const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-    const char* path = unknown ? "/proc/self/exe" : program.c_str();
-    if (set) execve(path, argument_values, environ);
-    return offload::Error{
-        offload::ErrorCode::failed,
-        "starting over with OMP_WAIT_POLICY=passive failed, so torch's threads will spin; set "
-        "that variable yourself",
-        std::generic_category().message(errno)};
-}
 
 void start_torch(int compute_thread_count) {
     CHECK_GE(compute_thread_count, 1);

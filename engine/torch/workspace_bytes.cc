@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/torch/ops/matmul.h"
+#include "engine/torch/ops/matmul_sizes.h"
+#include "offload/check.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -27,7 +28,7 @@ struct Terms {
     bool reference;      // Kernels::reference
 };
 
-uint64_t scratch_bytes(const Terms& t, at::ScalarType storage, uint64_t rows, uint64_t outputs,
+uint64_t scratch_bytes(const Terms& t, offload::Dtype storage, uint64_t rows, uint64_t outputs,
                        uint64_t inputs) {
     return t.work * static_cast<uint64_t>(matmul_scratch_elements(
                         static_cast<int64_t>(rows), static_cast<int64_t>(outputs),
@@ -74,7 +75,7 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
 }
 
 // A chunk of the head: its logits, which become their gradient.
-uint64_t head_bytes(const Terms& t, const LlamaConfig& config, at::ScalarType storage) {
+uint64_t head_bytes(const Terms& t, const LlamaConfig& config, offload::Dtype storage) {
     const auto hidden = static_cast<uint64_t>(config.hidden_size);
     const auto words = static_cast<uint64_t>(config.vocabulary_size);
     const uint64_t rows = std::min<uint64_t>(static_cast<uint64_t>(head_chunk_tokens(config)),
@@ -93,8 +94,8 @@ uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& sha
     CHECK_GT(shape.thread_count, 0);
     CHECK_GT(shape.block.token_count(), 0);
     const auto tokens = static_cast<uint64_t>(shape.block.token_count());
-    const uint64_t storage = c10::elementSize(shape.block.storage);
-    const uint64_t work = c10::elementSize(work_type(shape.block.storage));
+    const uint64_t storage = bytes_of(shape.block.storage, 1);
+    const uint64_t work = bytes_of(work_dtype(shape.block.storage), 1);
     const Terms terms{
         .tokens = tokens,
         .hidden = tokens * static_cast<uint64_t>(config.hidden_size),

@@ -1,12 +1,12 @@
 // How much torch memory a compute call needs at most. The terms are the tensors alive at the worst
-// moment of each call; a test holds the sum against the allocator's measurement.
+// moment of each call; a test holds the sum against the allocator's measurement. Arithmetic alone,
+// without torch, so that a plan needs none.
 #pragma once
 
 #include <cstdint>
 
 #include "engine/models/llama.h"
-#include "engine/torch/block.h"
-#include "offload/dtype.h"
+#include "engine/torch/block_shape.h"
 
 namespace headrace::engine {
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/config/cores.h"
 #include "engine/models/effort.h"
 #include "engine/models/shape.h"
-#include "engine/torch/llama.h"
+#include "engine/torch/workspace_bytes.h"
 #include "engine/train/placement.h"
 #include "offload/bound.h"
 #include "offload/build.h"
@@ -31,14 +32,17 @@ constexpr size_t remedy_simulations_max = 3;
 constexpr size_t smaller_states_simulations_max = 1;
 
 Job job_of(const RunConfig& config, const LlamaConfig& model) {
-    const LlamaCompute compute(one_block_of(without_extras(model)), config.dtype);
     const int64_t rows = config.per_device_train_batch_size;
+    const LlamaConfig plain = without_extras(model);
+    const BlockShape block = block_shape_of(plain, config.dtype, rows, config.max_length);
+    const auto thread_count = static_cast<int>(usable_core_count());
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
             .row_count_max = rows,
             .column_count_max = config.max_length,
-            .workspace_bytes = compute.workspace_bytes(rows, config.max_length),
-            .kept_bytes = compute.kept_bytes(rows, config.max_length)};
+            .workspace_bytes =
+                workspace_bytes_of(plain, {.block = block, .thread_count = thread_count}),
+            .kept_bytes = kept_bytes_of(block)};
 }
 
 offload::Effort effort_of(const RunForecast& forecast) {

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/cli/quiet_start.h"
 #include "engine/torch/ops/attention.h"
-#include "engine/torch/threads.h"
 
 namespace headrace::engine {
 
@@ -117,7 +117,10 @@ void bench_case(benchmark::State& state, const Case& c) {
 
 int main(int argc, char** argv) {
     using headrace::engine::Case;
-    if (!headrace::engine::reexec_without_spinning(argc, argv).ok()) return 1;  // as the program
+    if (!headrace::engine::has_chosen_how_to_wait()) {  // as the program
+        headrace::engine::start_quietly(headrace::engine::running_program(), argv);
+        return 1;
+    }
     for (const int64_t columns : {64, 512, 2048}) {
         for (const bool with_backward : {false, true}) {
             for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "engine/torch/parallel.h"
+#include "engine/torch/scalar_type.h"
 #include "kernels/host/attention.h"
 
 namespace headrace::engine {
@@ -92,45 +93,12 @@ void for_samples(const AttentionShape& shape, const at::Tensor& log_sum, const B
     }
 }
 
-// fp32 copies of operands and results, and per thread the scores and their gradient of a tile of
-// at most 256 queries by 512 keys, fp32.
-uint64_t reference_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count) {
-    const auto tokens = static_cast<uint64_t>(shape.row_count * shape.column_count);
-    const auto queries = tokens * static_cast<uint64_t>(shape.head_count * shape.head_dim);
-    const auto keys = tokens * static_cast<uint64_t>(shape.kv_head_count * shape.head_dim);
-    const auto columns = static_cast<uint64_t>(shape.column_count);
-    const uint64_t tile = std::min<uint64_t>(columns, 256) * std::min<uint64_t>(columns, 512);
-    const uint64_t copies = element_bytes == 4 ? 0 : 4 * (3 * queries + 2 * keys);
-    const uint64_t results = 4 * (queries + 2 * keys);
-    const uint64_t statistics = 8 * tokens * static_cast<uint64_t>(shape.head_count);
-    return copies + results + statistics + static_cast<uint64_t>(thread_count) * 8 * tile;
-}
-
-offload::Dtype dtype_of(const at::Tensor& x) {
-    switch (x.scalar_type()) {
-        case at::kFloat: return offload::Dtype::fp32;
-        case at::kBFloat16: return offload::Dtype::bf16;
-        case at::kHalf: return offload::Dtype::fp16;
-        default: CHECK_TEXT(false, "attention computes fp32, bf16 and fp16");
-    }
-    return offload::Dtype::fp32;
-}
-
-kernels::AttentionSizes sizes_of(const AttentionShape& shape) {
-    return {.row_count = shape.row_count,
-            .column_count = shape.column_count,
-            .head_count = shape.head_count,
-            .kv_head_count = shape.kv_head_count,
-            .head_dim = shape.head_dim};
-}
-
 kernels::AttentionOperands operands_of(const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, const AttentionOut& out,
                                        const AttentionShape& shape) {
     kernels::AttentionOperands operands;
     operands.sizes = sizes_of(shape);
-    operands.dtype = dtype_of(q);
+    operands.dtype = dtype_of(q.scalar_type());
     operands.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim)));
     operands.q = q.const_data_ptr();
     operands.k = k.const_data_ptr();
@@ -257,22 +225,6 @@ void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, 
     operands.dk = gradients.dk.mutable_data_ptr();
     operands.dv = gradients.dv.mutable_data_ptr();
     run_pass(kernels::AttentionPass::backward, operands);
-}
-
-uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels choice) {
-    CHECK_GT(thread_count, 0);
-    if (choice == Kernels::fused) {
-        const kernels::AttentionSizes sizes = sizes_of(shape);
-        const auto pass_bytes = [&](kernels::AttentionPass pass) {
-            return sizeof(float) * (kernels::attention_shared_floats(pass, sizes) +
-                                    static_cast<uint64_t>(thread_count) *
-                                        kernels::attention_worker_floats(pass, sizes));
-        };
-        return std::max(pass_bytes(kernels::AttentionPass::forward),
-                        pass_bytes(kernels::AttentionPass::backward));
-    }
-    return reference_scratch_bytes(shape, element_bytes, thread_count);
 }
 
 }  // namespace headrace::engine

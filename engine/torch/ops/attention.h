@@ -7,18 +7,10 @@
 
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
+#include "engine/torch/ops/attention_shape.h"
 #include "engine/torch/ops/rope.h"
 
 namespace headrace::engine {
-
-struct AttentionShape {
-    int64_t row_count = 0;
-    int64_t column_count = 0;
-    int64_t head_count = 0;
-    int64_t kv_head_count = 0;
-    int64_t head_dim = 0;
-    SampleStarts starts = {};  // what a token sees begins there
-};
 
 // What attention gives, and what its backward needs beside its operands.
 struct AttentionOut {
@@ -49,9 +41,5 @@ void attention_backward_into(const at::Tensor& d_attended, const at::Tensor& q, 
                              const at::Tensor& v, const AttentionOut& forward,
                              const AttentionShape& shape, Kernels choice,
                              const AttentionGradients& gradients);
-
-// The most that forward or backward takes from torch's allocator beside operands and outputs.
-uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels choice);
 
 }  // namespace headrace::engine

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "engine/torch/ops/rows.h"
+#include "engine/torch/scalar_type.h"
 
 namespace headrace::engine {
 
 namespace {
-
-bool cpu_multiplies_bf16() {
-    return __builtin_cpu_supports("avx512bf16");
-}
 
 void check_operands(const at::Tensor& x, const at::Tensor& weight) {
     CHECK_EQ(x.dim(), 2);
@@ -28,34 +25,17 @@ at::Tensor piece(const at::Tensor& scratch, int64_t first, int64_t row_count,
 
 }  // namespace
 
-MatmulPath matmul_path(offload::Dtype dtype) {
-    if (dtype == offload::Dtype::fp32) return MatmulPath::native;
-    return dtype == offload::Dtype::bf16 && cpu_multiplies_bf16() ? MatmulPath::native
-                                                                  : MatmulPath::rounded_fp32;
-}
-
 at::ScalarType work_type(at::ScalarType storage) {
-    const bool native = storage == at::kBFloat16 && cpu_multiplies_bf16();
-    return native ? storage : at::kFloat;
+    return scalar_type_of(work_dtype(dtype_of(storage)));
 }
 
 at::Tensor as_work(const at::Tensor& x) {
     return converted(x, work_type(x.scalar_type()));
 }
 
-int64_t matmul_tile_rows(int64_t output_count) {
-    CHECK_GT(output_count, 0);
-    constexpr int64_t row_multiple = 16;
-    const int64_t tile_count = (output_count + matmul_tile_rows_max - 1) / matmul_tile_rows_max;
-    const int64_t rows = (output_count + tile_count - 1) / tile_count;
-    return std::min(output_count, (rows + row_multiple - 1) / row_multiple * row_multiple);
-}
-
 int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
                                 at::ScalarType storage) {
-    const int64_t rows = matmul_tile_rows(output_count);
-    const bool rounded = storage != work_type(storage);
-    return rows * (input_count + (rounded ? token_count : 0));
+    return matmul_scratch_elements(token_count, output_count, input_count, dtype_of(storage));
 }
 
 void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,

@@ -13,14 +13,9 @@
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
 #include "engine/torch/gradient.h"
-#include "offload/dtype.h"
+#include "engine/torch/ops/matmul_sizes.h"
 
 namespace headrace::engine {
-
-enum class MatmulPath : uint8_t { native, rounded_fp32 };
-
-// What this CPU is best at for `dtype`.
-MatmulPath matmul_path(offload::Dtype dtype);
 
 // The work dtype for `storage`.
 at::ScalarType work_type(at::ScalarType storage);
@@ -28,14 +23,6 @@ at::ScalarType work_type(at::ScalarType storage);
 // x itself where it is in the work dtype already, else a copy that is.
 at::Tensor as_work(const at::Tensor& x);
 
-// Rows of a weight that are widened, or whose gradient is made, at a time: about equal tiles of at
-// most matmul_tile_rows_max.
-inline constexpr int64_t matmul_tile_rows_max = 1024;
-int64_t matmul_tile_rows(int64_t output_count);
-
-// Elements of work that the products of a weight need beside operands and results: a tile, and
-// where y is rounded the columns that it gives. One piece of scratch serves all products of a
-// layer, so that tiles leave no holes between tensors that live longer.
 int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
                                 at::ScalarType storage);
 

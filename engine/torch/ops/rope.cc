@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "engine/torch/parallel.h"
+#include "engine/torch/scalar_type.h"
 #include "kernels/host/rope.h"
 
 namespace headrace::engine {
@@ -69,16 +70,6 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& table, Turn turn) {
 
 namespace {
 
-offload::Dtype dtype_of(const at::Tensor& x) {
-    switch (x.scalar_type()) {
-        case at::kFloat: return offload::Dtype::fp32;
-        case at::kBFloat16: return offload::Dtype::bf16;
-        case at::kHalf: return offload::Dtype::fp16;
-        default: CHECK_TEXT(false, "positions are turned in fp32, bf16 and fp16");
-    }
-    return offload::Dtype::fp32;
-}
-
 // The angles of every token: (tokens, 1, pairs).
 RopeTable restarted_table(const RopeTable& table, SampleStarts starts) {
     const int64_t column_count = table.cosine.size(0);
@@ -120,7 +111,7 @@ void rope_rotate_(at::Tensor& x, const RopeTable& table, Turn turn, Kernels choi
         return;
     }
     const kernels::RopeOperands operands{.x = x.mutable_data_ptr(),
-                                         .dtype = dtype_of(x),
+                                         .dtype = dtype_of(x.scalar_type()),
                                          .head_count = head_count,
                                          .pair_count = head_dim / 2,
                                          .column_count = column_count,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/models/llama.h"
+#include "engine/torch/ops/attention_shape.h"
 #include "engine/torch/ops/kernels.h"
 
 namespace headrace::engine {
@@ -21,8 +22,6 @@ struct RopeTable {
     at::Tensor sine;    // the same
 };
 
-// (tokens): the column at which the sample of each token begins; empty: every row is one sample.
-using SampleStarts = std::span<const int32_t>;
 // Angles of positions 0 .. column_count - 1 in fp32; cosines and sines are rounded to `dtype`, as
 // transformers rounds them, and kept in fp32.
 RopeTable rope_table(const std::vector<float>& frequencies, int64_t column_count,

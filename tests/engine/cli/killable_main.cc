@@ -1,4 +1,4 @@
-// The program with more arguments, for tests:
+// The program with torch and more arguments, for tests:
 //   --kill-at-op N         kills itself, as kill -9 does, when N ops of its training are done
 //   --kill-at-request N    the same before request N to a drive: also in a load, repack or export
 //   --lose-request N       request N never ends; what has not ended for a second counts as stuck
@@ -86,6 +86,6 @@ int main(int argument_count, char** argument_values) {
         return fault_of(faults, ++request_count);
     };
     if (faults.lose_request > 0) hooks.drives.stuck_after = std::chrono::seconds(1);
-    return headrace::engine::run_program(static_cast<int>(arguments.size()) - 1, arguments.data(),
-                                         hooks);
+    return headrace::engine::run_torch_program(static_cast<int>(arguments.size()) - 1,
+                                               arguments.data(), hooks);
 }

@@ -2,20 +2,28 @@
 // Method: the built program is run; stdout and stderr come together.
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "engine/data/child.h"
 #include "tests/engine/data/files.h"
 
 namespace headrace::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
-ChildOutcome run(std::vector<std::string> words) {
-    words.insert(words.begin(), HEADRACE_PROGRAM);
+ChildOutcome run_words(const std::vector<std::string>& words) {
     const auto child = run_child(words);
     CHECK_TEXT(child.ok(), child.error().text());
     return *child;
+}
+
+ChildOutcome run(std::vector<std::string> words) {
+    words.insert(words.begin(), HEADRACE_PROGRAM);
+    return run_words(words);
 }
 
 TEST(MainTest, help_and_version_are_0) {
@@ -43,6 +51,26 @@ TEST(MainTest, init_prints_a_run_file_and_doctor_a_table) {
     const ChildOutcome doctor = run({"doctor"});
     EXPECT_EQ(doctor.exit_code, 0);
     EXPECT_THAT(doctor.output, HasSubstr("io_uring"));
+}
+
+// Torch's libraries take 0.3 s to load.
+TEST(MainTest, what_does_not_compute_loads_no_torch) {
+    const auto loaded_by = [](const std::string& program) {
+        return run_words({"env", "LD_TRACE_LOADED_OBJECTS=1", program}).output;
+    };
+    EXPECT_THAT(loaded_by(HEADRACE_PROGRAM), AllOf(HasSubstr("libc.so"), Not(HasSubstr("torch"))));
+    EXPECT_THAT(loaded_by(HEADRACE_PROGRAM "_torch"), HasSubstr("libtorch_cpu.so"));
+}
+
+TEST(MainTest, a_program_copied_without_the_one_that_computes_says_so) {
+    const TestFolder folder;
+    const std::string copy = folder.path("headrace");
+    std::filesystem::copy_file(HEADRACE_PROGRAM, copy);
+    EXPECT_EQ(run_words({copy, "--version"}).exit_code, 0);
+    const ChildOutcome child = run_words({copy, "train", "m", "d.jsonl"});
+    EXPECT_EQ(child.exit_code, 1);
+    EXPECT_THAT(child.output, HasSubstr("cannot start '" + copy + "_torch'"));
+    EXPECT_THAT(child.output, HasSubstr("it belongs beside headrace"));
 }
 
 }  // namespace
