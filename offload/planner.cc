@@ -393,7 +393,8 @@ class Search {
         CHECK_EQ(missing_of(candidate.needs), 0u);
         const Result<Schedule> schedule = build(workload(), candidate.plan);
         CHECK(schedule.ok());
-        candidate.forecast = simulate(*schedule, question_.machine, question_.effort);
+        candidate.forecast =
+            simulate(*schedule, question_.machine, question_.effort, {.worth_s = best_s_});
         const double step_s = candidate.forecast.step_s;
         if (step_s < best_s_) {
             best_s_ = step_s;

@@ -65,7 +65,9 @@ struct Candidate {
 
 struct Answer {
     Candidate best;
-    std::vector<Candidate> others;  // that were simulated too, the faster ones first
+    // That were simulated too, as long as they were better than the best before them; the faster
+    // ones first.
+    std::vector<Candidate> others;
 };
 
 struct Findings {

@@ -80,6 +80,9 @@ struct RunOptions {
     std::function<std::optional<Period>()> next_period;
     Verdict verdict_before = Verdict::skip;      // of the step before the first period
     std::function<void(const Span&)> on_span{};  // called as ops complete; may be empty
+    // Asked as ops complete, whether the caller has seen enough: then nothing more is started, what
+    // is started is drained, and run ends where it stands. May be empty.
+    std::function<bool()> is_enough{};
 };
 
 // The last period's verdict, which the next call must be told.

@@ -23,14 +23,25 @@ class Watch {
 
     void add(const Span& span) {
         const Op& op = schedule_.ops[span.ticket.op];
+        now_ns_ = span.end_ns;
         if (op.kind == OpKind::verdict) {
             decided_ns_[static_cast<size_t>(span.ticket.period)] = span.end_ns;
         }
         spans_[static_cast<size_t>(op.lane.kind)].push_back(span);
     }
 
+    // Whether the step that is told of is over.
+    bool has_seen_all() const { return decided_ns_[decided_ns_.size() - 2] > 0; }
+
+    // Seconds that the step has taken so far.
+    double so_far_s() const {
+        const int64_t begin_ns = decided_ns_[decided_ns_.size() - 3];
+        return begin_ns == 0 ? 0 : static_cast<double>(now_ns_ - begin_ns) * 1e-9;
+    }
+
+    // Of the step, as far as it was seen.
     Forecast forecast() const {
-        const int64_t end_ns = decided_ns_[decided_ns_.size() - 2];
+        const int64_t end_ns = has_seen_all() ? decided_ns_[decided_ns_.size() - 2] : now_ns_;
         const int64_t begin_ns = decided_ns_[decided_ns_.size() - 3];
         Forecast forecast{.step_s = static_cast<double>(end_ns - begin_ns) * 1e-9};
         for (size_t lane = 0; lane < spans_.size(); ++lane) {
@@ -48,6 +59,7 @@ class Watch {
   private:
     const Schedule& schedule_;
     std::vector<int64_t> decided_ns_;
+    int64_t now_ns_ = 0;
     std::array<std::vector<Span>, lane_kind_count> spans_;
 };
 
@@ -71,17 +83,26 @@ Forecast simulate(const Schedule& schedule, const Machine& machine, const Effort
         ++opened;
         return Period{};
     };
+    const auto is_enough = [&] {
+        return !options.on_span && (watch.has_seen_all() || watch.so_far_s() >= options.worth_s);
+    };
     const Result<Verdict> ended = run(schedule, backend,
                                       {.next_period = next_period,
                                        .verdict_before = options.verdict,
-                                       .on_span = [&](const Span& span) {
-                                           watch.add(span);
-                                           if (options.on_span) options.on_span(span);
-                                       }});
+                                       .on_span =
+                                           [&](const Span& span) {
+                                               watch.add(span);
+                                               if (options.on_span) options.on_span(span);
+                                           },
+                                       .is_enough = is_enough});
     CHECK(ended.ok());  // nothing fails where nothing is done
     Forecast forecast = watch.forecast();
     CHECK_GE(forecast.step_s, 0.0);
     forecast.alone_s = alone_s;
+    for (const LaneKind lane :
+         {LaneKind::nvme_read, LaneKind::nvme_write, LaneKind::h2d, LaneKind::d2h}) {
+        forecast.moved_bytes[static_cast<size_t>(lane)] = moved_bytes(schedule, lane);
+    }
     return forecast;
 }
 

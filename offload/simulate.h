@@ -6,6 +6,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 
 #include "offload/demand.h"
 #include "offload/run.h"
@@ -17,6 +18,9 @@ struct SimulateOptions {
     Verdict verdict = Verdict::apply;  // of every step
     bool bursts = false;               // whether the drives' burst is fresh; else sustained rates
     std::function<void(const Span&)> on_span{};  // every op of every period; may be empty
+    // A step that takes no less is of no interest: where it is seen to, no more is simulated, and
+    // its step_s is only known to be at least this.
+    double worth_s = std::numeric_limits<double>::infinity();
 };
 
 struct Forecast {
@@ -26,6 +30,8 @@ struct Forecast {
     // What the lane's work takes with nothing else beside it; the largest is what no schedule
     // beats.
     std::array<double, lane_kind_count> alone_s = {};
+    // Bytes that lanes of copies move in a step whose guards all hold.
+    std::array<uint64_t, lane_kind_count> moved_bytes = {};
 };
 
 Forecast simulate(const Schedule& schedule, const Machine& machine, const Effort& effort,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
+#include <iterator>
 
 #include "engine/config/cores.h"
 #include "engine/models/effort.h"
@@ -49,6 +51,11 @@ offload::Effort effort_of(const RunForecast& forecast) {
     return effort_of(forecast.model, forecast.job.row_count_max, forecast.job.column_count_max);
 }
 
+// Bytes of a step.
+uint64_t moved_bytes(const Forecast& forecast, LaneKind lane) {
+    return forecast.moved_bytes[static_cast<size_t>(lane)];
+}
+
 // The same plan on a changed machine: what it cannot beat there, and what it takes.
 double bound_on(const RunForecast& forecast, const offload::Effort& effort,
                 void (*change)(Machine&)) {
@@ -64,10 +71,8 @@ double step_on(const RunForecast& forecast, const offload::Schedule& schedule,
     return simulate(schedule, machine, effort).step_s;
 }
 
-void find_remedies(const RunConfig& config, const Site& site, const offload::Schedule& schedule,
-                   RunForecast& forecast) {
-    const Workload& workload = forecast.placement.workload;
-    const offload::Effort effort = effort_of(forecast);
+// The same plan on a machine of which one thing is twice as fast.
+std::vector<Remedy> faster_machines(const RunForecast& forecast, const offload::Effort& effort) {
     struct Change {
         std::string_view name;
         void (*apply)(Machine&);
@@ -89,46 +94,76 @@ void find_remedies(const RunConfig& config, const Site& site, const offload::Sch
                    m.update_parameters_per_s *= 2;
                }}};
     const double worth_s = worth_naming * forecast.placement.forecast.step_s;
+    std::vector<Remedy> remedies;
+    std::optional<offload::Schedule> schedule;
     for (const Change& change : changes) {
         if (bound_on(forecast, effort, change.apply) >= worth_s) continue;
-        const double step_s = step_on(forecast, schedule, effort, change.apply);
-        if (step_s < worth_s) forecast.remedies.push_back({std::string(change.name), step_s});
+        if (!schedule) {
+            schedule = build(forecast.placement.workload, forecast.placement.plan).value();
+        }
+        const double step_s = step_on(forecast, *schedule, effort, change.apply);
+        if (step_s < worth_s) remedies.push_back({std::string(change.name), step_s});
     }
-    Site larger = site;
-    larger.ceilings.ram_bytes *= 2;
-    offload::Question question = question_of(workload, effort, config, larger);
+    return remedies;
+}
+
+// The best plan of a few simulations for a machine with twice the ram.
+std::vector<Remedy> larger_memory(const RunForecast& forecast, const offload::Effort& effort,
+                                  const RunConfig& config, Site site) {
+    site.ceilings.ram_bytes *= 2;
+    const double worth_s = worth_naming * forecast.placement.forecast.step_s;
+    offload::Question question = question_of(forecast.placement.workload, effort, config, site);
     question.twice_share_hint = forecast.placement.choice.twice_share;
     question.simulation_count_max = remedy_simulations_max;
     question.worth_s = worth_s;
     const auto found = search(question);
-    if (found && found->answer && found->answer->best.forecast.step_s < worth_s) {
-        forecast.remedies.push_back({"twice the ram", found->answer->best.forecast.step_s});
-    }
-    std::ranges::sort(forecast.remedies, {}, &Remedy::step_s);
+    if (!found || !found->answer || found->answer->best.forecast.step_s >= worth_s) return {};
+    return {{"twice the ram", found->answer->best.forecast.step_s}};
 }
 
 // The same job with smaller states, where they are the largest: a guess of few simulations.
-void find_smaller_states(const RunConfig& config, const Site& site, RunForecast& forecast) {
-    const offload::Effort effort = effort_of(forecast);
-    for (const auto states : {offload::StateFormat::bf16, offload::StateFormat::int8}) {
-        if (config.offload.optimizer_states != offload::StateFormat::fp32) return;
-        RunConfig smaller = config;
-        smaller.offload.optimizer_states = states;
-        const Result<Workload> workload =
-            workload_of(forecast.job, smaller, forecast.placement.part_bytes);
-        if (!workload) return;
-        offload::Question question = question_of(*workload, effort, smaller, site);
-        question.twice_share_hint = forecast.placement.choice.twice_share;
-        question.simulation_count_max = smaller_states_simulations_max;
-        const auto answer = offload::find_plan(question);
-        if (!answer) continue;
-        const Result<offload::Schedule> schedule = build(*workload, answer->best.plan);
-        CHECK(schedule.ok());
-        forecast.smaller_states.push_back(
-            {.states = states,
+std::vector<SmallerStates> with_states(const RunForecast& forecast, const offload::Effort& effort,
+                                       const RunConfig& config, const Site& site,
+                                       offload::StateFormat states) {
+    if (config.offload.optimizer_states != offload::StateFormat::fp32) return {};
+    if (forecast.placement.base == offload::Base::card) return {};
+    RunConfig smaller = config;
+    smaller.offload.optimizer_states = states;
+    const Result<Workload> workload =
+        workload_of(forecast.job, smaller, forecast.placement.part_bytes);
+    if (!workload) return {};
+    offload::Question question = question_of(*workload, effort, smaller, site);
+    question.twice_share_hint = forecast.placement.choice.twice_share;
+    question.simulation_count_max = smaller_states_simulations_max;
+    const auto answer = offload::find_plan(question);
+    if (!answer) return {};
+    return {{.states = states,
              .step_s = answer->best.forecast.step_s,
-             .written_bytes = moved_bytes(*schedule, LaneKind::nvme_write)});
-    }
+             .written_bytes = moved_bytes(answer->best.forecast, LaneKind::nvme_write)}};
+}
+
+template <class T>
+void append(std::vector<T>& to, std::vector<T> more) {
+    to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+// What would move the step: questions that do not wait for one another, each on a thread.
+void look_around(const RunConfig& config, const Site& site, RunForecast& forecast) {
+    const offload::Effort effort = effort_of(forecast);
+    const RunForecast& asked = forecast;
+    const auto ask = [](auto question) { return std::async(std::launch::async, question); };
+    auto bf16 =
+        ask([&] { return with_states(asked, effort, config, site, offload::StateFormat::bf16); });
+    auto int8 =
+        ask([&] { return with_states(asked, effort, config, site, offload::StateFormat::int8); });
+    auto memory = ask([&] { return larger_memory(asked, effort, config, site); });
+    std::vector<Remedy> remedies = faster_machines(asked, effort);
+    append(remedies, memory.get());
+    std::ranges::sort(remedies, {}, &Remedy::step_s);
+    std::vector<SmallerStates> smaller_states = bf16.get();
+    append(smaller_states, int8.get());
+    forecast.remedies = std::move(remedies);
+    forecast.smaller_states = std::move(smaller_states);
 }
 
 double busy_share(const Forecast& forecast, LaneKind lane) {
@@ -285,18 +320,12 @@ Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& mod
                          .remedies = {},
                          .smaller_states = {}};
     forecast.machine.ceilings = site.ceilings;
-    const Result<offload::Schedule> schedule =
-        build(forecast.placement.workload, forecast.placement.plan);
-    if (!schedule) return schedule.error();
-    forecast.read_bytes = moved_bytes(*schedule, LaneKind::nvme_read);
-    forecast.written_bytes = moved_bytes(*schedule, LaneKind::nvme_write);
+    forecast.read_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_read);
+    forecast.written_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_write);
     if (const offload::Status allowed = check_write_limit(config, forecast); !allowed) {
         return allowed.error();
     }
-    find_remedies(config, site, *schedule, forecast);
-    if (forecast.placement.base != offload::Base::card) {
-        find_smaller_states(config, site, forecast);
-    }
+    look_around(config, site, forecast);
     return forecast;
 }
 

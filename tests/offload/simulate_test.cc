@@ -177,6 +177,29 @@ TEST(Simulate, ASkippedStepWritesNoStates) {
     EXPECT_LT(skipped.step_s, 0.7 * applied.step_s);
 }
 
+// With on_span a simulation goes on to its end, without it ends with the step that it tells of.
+TEST(Simulate, EndingEarlyChangesNothingThatIsTold) {
+    Machine machine = swift_machine();
+    machine.drive.read_bytes_per_s = 4 * gb;
+    machine.drive.write_bytes_per_s = gb;
+    const Schedule list = list_of(blocks(), on_nvme, 2);
+    const Effort effort = effort_of(blocks(), 1e6);
+    size_t span_count = 0;
+    const Forecast whole =
+        simulate(list, machine, effort, {.on_span = [&](const Span&) { ++span_count; }});
+    EXPECT_GT(span_count, 3 * list.ops.size());
+    const Forecast early = simulate(list, machine, effort);
+    EXPECT_EQ(early.step_s, whole.step_s);
+    EXPECT_EQ(early.busy_s, whole.busy_s);
+    EXPECT_EQ(early.moved_bytes[index_of(LaneKind::nvme_write)],
+              moved_bytes(list, LaneKind::nvme_write));
+    // What is of no interest ends as soon as that is known.
+    const Forecast dull = simulate(list, machine, effort, {.worth_s = whole.step_s / 2});
+    EXPECT_GE(dull.step_s, whole.step_s / 2);
+    EXPECT_LT(dull.step_s, whole.step_s);
+    EXPECT_EQ(simulate(list, machine, effort, {.worth_s = 2 * whole.step_s}).step_s, whole.step_s);
+}
+
 // 8 units of arithmetic a block and micro-batch, 2 of them to compute forward again.
 TEST(Simulate, WhatIsKeptIsNotComputedAgain) {
     Workload workload = small_workload({.block_count = 4, .micro_batch_count = 2});
