@@ -91,7 +91,8 @@ void add_layers(const Workload& workload, const Plan& plan, const Effort& effort
         work.h2d += again;
         if (kept != Tier::nvme) continue;
         work.nvme_write += kept_bytes;
-        work.nvme_read += again;
+        work.nvme_read += std::max(
+            0.0, again - static_cast<double>(workload.kept_bytes) * plan.rings.ram_kept);
     }
     for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
         const double act_bytes = micro_batches * static_cast<double>(workload.act_bytes);

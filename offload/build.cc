@@ -284,12 +284,17 @@ class Builder {
     SlotId bring_back(const Value& value, SlotId home, Ring& gpu_ring, Ring& ram_ring) {
         if (tier_of(home) == Tier::gpu) return home;
         SlotId source = home;
-        if (tier_of(home) == Tier::nvme) {
-            source = out_.take(ram_ring);
-            out_.copy({OpKind::fetch, value, home, source, if_train, {}});
-        }
+        if (tier_of(home) == Tier::nvme) source = in_ram_ring(value, home, ram_ring);
         const SlotId slot = out_.take(gpu_ring);
         out_.copy({OpKind::fetch, value, source, slot, if_train, {}});
+        return slot;
+    }
+
+    // A ring slot that still has it from forward, as for what went to nvme last, or a fetched copy.
+    SlotId in_ram_ring(const Value& value, SlotId home, Ring& ring) {
+        if (const auto slot = out_.held(ring, value)) return *slot;
+        const SlotId slot = out_.take(ring);
+        out_.copy({OpKind::fetch, value, home, slot, if_train, {}});
         return slot;
     }
 

@@ -1,6 +1,8 @@
 #include "offload/choice.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 namespace headrace::offload {
 
@@ -24,7 +26,12 @@ void place_parts(const PlanContext& context, const Choice& choice, Plan& plan) {
     if (fixed.parameters) place_parameters(context.workload, *fixed.parameters, plan);
     TierSpread states(fixed.optimizer.value_or(TierShares::all_on(choice.opt)));
     Spread cached(choice.cached_share);
-    for (PartHomes& homes : plan.homes) {
+    std::vector<Tier> stash_homes;
+    if (fixed.stash) {
+        stash_homes = nearest_first(*fixed.stash, static_cast<uint32_t>(plan.homes.size()));
+    }
+    for (size_t part = 0; part < plan.homes.size(); ++part) {
+        PartHomes& homes = plan.homes[part];
         const bool is_cached = cached.next();
         const auto home = [&](Tier tier) {
             return is_cached && tier == Tier::nvme ? Tier::ram : tier;
@@ -32,17 +39,32 @@ void place_parts(const PlanContext& context, const Choice& choice, Plan& plan) {
         if (!fixed.parameters) homes.hi = home(choice.hi);
         homes.opt = states.next();
         if (!fixed.optimizer) homes.opt = home(homes.opt);
-        homes.stash = choice.stash;
+        homes.stash = part < choice.ram_stash_count ? Tier::ram : choice.stash;
+        if (fixed.stash) homes.stash = stash_homes[part];
         homes.acc = choice.accumulators;
     }
 }
 
+// Boundaries that hold an activation: all between two layers but the head's input.
+uint32_t boundary_count(const Workload& workload) {
+    return head_layer(workload) - 1;
+}
+
+void place_activations(const PlanContext& context, const Choice& choice, Plan& plan) {
+    const uint32_t count = boundary_count(context.workload);
+    CHECK_LE(choice.gpu_act_count + choice.ram_act_count, count);
+    if (count == 0) return;
+    std::vector<Tier> homes(count, choice.activations);
+    std::fill_n(homes.begin(), choice.gpu_act_count, Tier::gpu);
+    std::fill_n(homes.begin() + choice.gpu_act_count, choice.ram_act_count, Tier::ram);
+    if (context.fixed.activations) homes = nearest_first(*context.fixed.activations, count);
+    std::ranges::fill(plan.act_homes, homes.front());  // those that hold nothing are no reason
+    std::ranges::reverse_copy(homes, plan.act_homes.begin() + 1);
+}
+
 void place_layers(const PlanContext& context, const Choice& choice, Plan& plan) {
     const Workload& workload = context.workload;
-    if (context.fixed.activations) {
-        TierSpread boundaries(*context.fixed.activations);
-        for (Tier& home : plan.act_homes) home = boundaries.next();
-    }
+    place_activations(context, choice, plan);
     const uint32_t kept_count = choice.kept_count();
     if (kept_count == 0) return;
     CHECK_LT(kept_count, head_layer(workload));
@@ -55,6 +77,13 @@ void place_layers(const PlanContext& context, const Choice& choice, Plan& plan) 
     }
 }
 
+TierShares shares_of(std::span<const uint32_t, 3> counts) {
+    const double sum = counts[0] + counts[1] + counts[2];
+    TierShares shares = TierShares::all_on(Tier::gpu);
+    for (size_t i = 0; i < 3 && sum > 0; ++i) shares.share_of_tier[i] = counts[i] / sum;
+    return shares;
+}
+
 bool uses_nvme(const Plan& plan) {
     return std::ranges::any_of(plan.homes, [](const PartHomes& homes) {
         return homes.hi == Tier::nvme || homes.opt == Tier::nvme;
@@ -62,6 +91,20 @@ bool uses_nvme(const Plan& plan) {
 }
 
 }  // namespace
+
+TierShares activation_shares(const Workload& workload, const Plan& plan) {
+    std::array<uint32_t, 3> counts = {};
+    for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
+        ++counts[static_cast<size_t>(plan.act_homes[boundary])];
+    }
+    return shares_of(counts);
+}
+
+TierShares stash_shares(const Plan& plan) {
+    std::array<uint32_t, 3> counts = {};
+    for (const PartHomes& homes : plan.homes) ++counts[static_cast<size_t>(homes.stash)];
+    return shares_of(counts);
+}
 
 Plan plan_of(const PlanContext& context, const Choice& choice) {
     const Workload& workload = context.workload;

@@ -13,8 +13,10 @@ namespace headrace::offload {
 struct Fixed {
     std::optional<TierShares> parameters;   // homes of hi: by part, but by layer if some are on gpu
     std::optional<TierShares> optimizer;    // homes of opt, by part
-    std::optional<TierShares> activations;  // homes of act, by boundary
-    std::optional<Tier> stash;
+    // Homes of act, by boundary: the last ones, which backward wants first, are the nearest.
+    std::optional<TierShares> activations;
+    // Homes of stash, by part: the first ones, which the next forward wants first, are the nearest.
+    std::optional<TierShares> stash;
     std::optional<Tier> accumulators;
     std::optional<uint32_t> group;   // micro-batches per pass; more than there are: all
     std::optional<uint32_t> window;  // layers in flight; the same
@@ -42,7 +44,12 @@ struct Choice {
     uint32_t gpu_kept_count = 0;
     uint32_t ram_kept_count = 0;
     uint32_t nvme_kept_count = 0;
+    // Boundaries, the last ones first: so many on the gpu, so many in ram, the others here.
+    uint32_t gpu_act_count = 0;
+    uint32_t ram_act_count = 0;
     Tier activations = Tier::gpu;
+    // Gradients, of the first parts first: so many in ram, the others here.
+    uint32_t ram_stash_count = 0;
     Tier stash = Tier::ram;
     Tier accumulators = Tier::ram;
     uint32_t group = 1;
@@ -61,5 +68,10 @@ struct PlanContext {
     uint32_t path_count = 0;
 };
 Plan plan_of(const PlanContext& context, const Choice& choice);
+
+// What Fixed would have to say for the plan's homes of act and stash, if they are nearest first as
+// those of a choice are.
+TierShares activation_shares(const Workload& workload, const Plan& plan);
+TierShares stash_shares(const Plan& plan);
 
 }  // namespace headrace::offload

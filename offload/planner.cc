@@ -186,7 +186,7 @@ class Search {
             for (const uint32_t group : groups()) {
                 for (const uint32_t window : fixed_or(fixed.window, {2u, 1u})) {
                     for (const Tier activation : activations) {
-                        for (const Tier stash : fixed_or(fixed.stash, stashes)) {
+                        for (const Tier stash : fixed.stash ? std::vector{Tier::ram} : stashes) {
                             for (const Tier accumulator : accumulators) {
                                 for (const uint32_t slot_count : slots) {
                                     choice.group = group;
@@ -257,17 +257,49 @@ class Search {
     // As many parts as ram has room for.
     void cache_parts(Choice& choice) {
         if (question_.fixed.parameters && question_.fixed.optimizer) return;
-        const uint64_t least_missing = least_missing_;
-        const std::optional<Choice> nearest = nearest_;
         double low = 0;
         double high = 1;
         for (int step = 0; step < 7; ++step) {
             choice.cached_share = (low + high) / 2;
-            (fits(choice) ? low : high) = choice.cached_share;
+            (has_room(choice) ? low : high) = choice.cached_share;
         }
         choice.cached_share = low;
-        least_missing_ = least_missing;  // too large a cache is no miss
-        nearest_ = nearest;
+    }
+
+    // As fits(), for what is tried beyond what is needed: no miss if it does not.
+    bool has_room(const Choice& choice) const {
+        return missing_of(quick_needs_of(plan_of_choice(choice))) == 0;
+    }
+
+    // Makes the count of a choice that fits as large as there is room for.
+    void raise(Choice& choice, uint32_t Choice::*count, uint32_t most) const {
+        uint32_t low = choice.*count;
+        uint32_t high = most + 1;
+        CHECK_LT(low, high);
+        while (high - low > 1) {
+            choice.*count = low + (high - low) / 2;
+            (has_room(choice) ? low : high) = choice.*count;
+        }
+        choice.*count = low;
+    }
+
+    // No more boundary activations than must be are far away: those that backward wants first are
+    // as near as there is room for, on the gpu too if `nearest` is the gpu.
+    void spill_activations(Choice& choice, Tier nearest) const {
+        if (question_.fixed.activations) return;
+        const uint32_t count = head_layer(workload()) - 1;
+        if (nearest == Tier::gpu && choice.activations != Tier::gpu) {
+            raise(choice, &Choice::gpu_act_count, count);
+        }
+        if (choice.activations != Tier::nvme) return;
+        raise(choice, &Choice::ram_act_count, count - choice.gpu_act_count);
+    }
+
+    // The same of gradients, in ram.
+    void spill_gradients(Choice& choice) const {
+        if (question_.fixed.stash || choice.stash != Tier::nvme) return;
+        raise(choice, &Choice::ram_stash_count,
+              static_cast<uint32_t>(workload().layout.parts.size()));
     }
 
     // --- what it promises ----------------------------------------------------------------------
@@ -306,7 +338,13 @@ class Search {
         const std::optional<Choice> choice = fit(
             {.hi = homes.hi, .opt = homes.opt}, {6, 4, 3, 2},
             on_card ? tiers({Tier::gpu, Tier::ram, Tier::nvme}) : tiers({Tier::ram, Tier::nvme}));
-        if (choice) promise_keeping(*choice);
+        if (!choice) return;
+        for (const Tier nearest : {Tier::ram, Tier::gpu}) {
+            Choice near = *choice;
+            spill_activations(near, nearest);
+            spill_gradients(near);
+            promise_keeping(near);
+        }
     }
 
     void promise_on_drive(const Homes& homes) {
@@ -317,13 +355,23 @@ class Search {
                     fit({.hi = homes.hi, .opt = homes.opt}, slots, stashes);
                 if (!fitting && stashes.size() > 1) return;  // nor does what is left to try
                 if (!fitting) continue;
-                Choice choice = *fitting;
-                cache_parts(choice);
-                promise_keeping(choice);
-                // What is computed again may cost more than what the cache saves.
-                if (choice.cached_share > 0) promise_keeping(*fitting);
+                for (const Tier nearest : {Tier::ram, Tier::gpu}) {
+                    promise_near(*fitting, nearest, stashes.size() == 1);
+                }
             }
         }
+    }
+
+    // Activations as near as they can be, then parts cached, beside gradients or instead of them.
+    void promise_near(Choice choice, Tier nearest, bool caches_first) {
+        spill_activations(choice, nearest);
+        if (!caches_first) spill_gradients(choice);
+        Choice cached = choice;
+        cache_parts(cached);
+        spill_gradients(cached);
+        promise_keeping(cached);
+        // What is computed again may cost more than what the cache saves.
+        if (cached.cached_share > 0) promise_keeping(choice);
     }
 
     // --- which is the fastest ------------------------------------------------------------------

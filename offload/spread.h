@@ -1,8 +1,11 @@
-// Shares of a row of items, chosen evenly: of every prefix as many as the share says, as near as
-// whole items allow.
+// Shares of a row of items: chosen evenly, of every prefix as many as the share says, as near as
+// whole items allow; or in stretches, the nearest tier first.
 #pragma once
 
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "offload/check.h"
 #include "offload/tier.h"
@@ -68,5 +71,20 @@ class TierSpread {
     double item_count_ = 0;
     std::array<double, 3> given_ = {};
 };
+
+// The tiers of a row of items in the order in which they are wanted: the first ones on the gpu,
+// then those in ram, the last on nvme. Each border between two tiers is rounded to a whole item.
+inline std::vector<Tier> nearest_first(const TierShares& shares, uint32_t item_count) {
+    const auto border = [&](double share) {
+        return static_cast<uint32_t>(std::lround(share * item_count));
+    };
+    const uint32_t gpu_end = border(shares.share(Tier::gpu));
+    const uint32_t ram_end = border(shares.share(Tier::gpu) + shares.share(Tier::ram));
+    std::vector<Tier> tiers;
+    for (uint32_t i = 0; i < item_count; ++i) {
+        tiers.push_back(i < gpu_end ? Tier::gpu : i < ram_end ? Tier::ram : Tier::nvme);
+    }
+    return tiers;
+}
 
 }  // namespace headrace::offload

@@ -49,6 +49,8 @@ MATRIX = {
                    "optimizer={ram: 40%, nvme: 60%}", *ROOMY]),
     "all scratch on nvme": (1, ["stash_tier=nvme", "accumulator_tier=nvme", "activations=nvme",
                                 "micro_batches_per_pass=1"]),
+    "scratch spilled in part": (1, ["stash_tier={ram: 30%, nvme: 70%}", "micro_batches_per_pass=2",
+                                    "activations={gpu: 10%, ram: 30%, nvme: 60%}"]),
     "committed, in memory": (3, ["parameters=gpu", "optimizer=ram", "commit=every_step", *ROOMY]),
     "saves": (1, ["commit=at_saves", "save_steps=1"]),
     "as the planner likes": (1, ["parameters=auto", "optimizer=auto"]),

@@ -131,7 +131,7 @@ constexpr Key key_table[] = {
      SharesField{[](RunConfig& c) -> auto& { return c.offload.parameters; }}},
     {"offload.optimizer", "the same for the optimizer states",
      SharesField{[](RunConfig& c) -> auto& { return c.offload.optimizer; }}},
-    {"offload.activations", "the same for what is kept between forward and backward",
+    {"offload.activations", "the same for layers' inputs until backward, the last layers' nearest",
      SharesField{[](RunConfig& c) -> auto& { return c.offload.activations; }}},
     {"offload.optimizer_states", "fp32 | bf16 | int8: 12, 8 or 6.1 bytes per bf16 parameter",
      ChoiceField{state_names,
@@ -153,9 +153,8 @@ constexpr Key key_table[] = {
                             { return c.offload.advanced.layers_in_flight; }, 1, all}},
     {"offload.advanced.part_bytes", "what moves at a time: bytes of weights",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.advanced.part_bytes; }, 4096}},
-    {"offload.advanced.stash_tier", "where gradients wait for the verdict: gpu | ram | nvme",
-     TierField{[](RunConfig& c) -> auto&
-                   { return c.offload.advanced.stash_tier; }, offload::all_tiers}},
+    {"offload.advanced.stash_tier", "the same for gradients until the verdict, the first nearest",
+     SharesField{[](RunConfig& c) -> auto& { return c.offload.advanced.stash_tier; }}},
     {"offload.advanced.accumulator_tier", "where gradient sums wait between passes: ram | nvme",
      TierField{[](RunConfig& c) -> auto&
                    { return c.offload.advanced.accumulator_tier; }, off_device}},

@@ -306,7 +306,7 @@ void Loader::check_tiers() {
     if (is_on_nvme(offload.parameters)) users.push_back("offload.parameters");
     if (is_on_nvme(offload.optimizer)) users.push_back("offload.optimizer");
     if (is_on_nvme(offload.activations)) users.push_back("offload.activations");
-    if (offload.advanced.stash_tier == Tier::nvme) users.push_back("offload.advanced.stash_tier");
+    if (is_on_nvme(offload.advanced.stash_tier)) users.push_back("offload.advanced.stash_tier");
     if (offload.advanced.accumulator_tier == Tier::nvme) {
         users.push_back("offload.advanced.accumulator_tier");
     }

@@ -45,7 +45,7 @@ struct AdvancedConfig {
     std::optional<int64_t> micro_batches_per_pass;  // the group; may be as_many_as_there_are
     std::optional<int64_t> layers_in_flight;        // the window; may be as_many_as_there_are
     std::optional<uint64_t> part_bytes;             // of weights in the compute dtype
-    std::optional<offload::Tier> stash_tier;        // gradients that wait for the verdict
+    std::optional<TierShares> stash_tier;           // gradients that wait for the verdict
     std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
     // The share of parts on nvme whose update is computed twice (offload/slots.h, Plan::twice).
     std::optional<double> update_twice;

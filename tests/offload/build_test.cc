@@ -77,6 +77,43 @@ TEST_P(BuildBlocks, EverySmallScheduleIsFaultless) {
     EXPECT_EQ(schedule_count, 2u * 2 * 3 * 3 * 243);
 }
 
+// Activations and gradients that are spilled as far as must be: every split of boundaries (the last
+// the nearest) and of parts (the first the nearest) over the three tiers.
+TEST_P(BuildBlocks, EverySmallScheduleThatSpillsSomeIsFaultless) {
+    uint32_t schedule_count = 0;
+    const uint32_t layers = GetParam() + 2;
+    for (uint32_t gpu_end = 0; gpu_end <= layers; ++gpu_end) {
+        for (uint32_t ram_end = gpu_end; ram_end <= layers; ++ram_end) {
+            const auto tier = [&](uint32_t i) {
+                return i < gpu_end ? Tier::gpu : i < ram_end ? Tier::ram : Tier::nvme;
+            };
+            for (const bool tied : {false, true}) {
+                for (const auto& [m, group] : {std::pair(1u, 1u), {2u, 1u}, {2u, 2u}}) {
+                    for (const bool commits : {false, true}) {
+                        for (const Tier states : all_tiers) {
+                            const Workload workload = small_workload({GetParam(), 1, tied, m});
+                            Plan plan = uniform_plan(
+                                workload, {states, states, Tier::ram, Tier::ram}, Tier::ram);
+                            for (uint32_t part = 0; part < plan.homes.size(); ++part) {
+                                plan.homes[part].stash = tier(part);
+                            }
+                            for (uint32_t i = 0; i < layers; ++i) {
+                                plan.act_homes[layers - 1 - i] = tier(i);
+                            }
+                            plan.group = group;
+                            plan.rings = rings_of(1 + schedule_count % 3);
+                            plan.path_count = commits ? 1 + schedule_count % 2 : 0;
+                            ++schedule_count;
+                            ASSERT_NO_FATAL_FAILURE(expect_faultless(workload, plan, "spilled"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_EQ(schedule_count, (layers + 1) * (layers + 2) / 2 * 2 * 3 * 2 * 3);
+}
+
 // What the blocks keep, and where: every combination.
 std::vector<std::vector<std::optional<Tier>>> all_kept_homes(uint32_t block_count) {
     std::vector<std::vector<std::optional<Tier>>> all = {{std::nullopt}};

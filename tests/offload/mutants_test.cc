@@ -358,7 +358,9 @@ void change_slots(Mutants& mutants) {
             std::vector<Op> merged = original.ops;
             replace_slot(merged, one, other);
             const std::string what = std::to_string(one) + " and " + std::to_string(other);
-            mutants.add_ops("two slots made one", what, merged);
+            mutants.add_ops(slot.is_home == rival.is_home ? "two slots made one"
+                                                          : "ring slot and home made one",
+                            what, merged);
             if (one > other) continue;
             std::vector<Op> swapped = original.ops;
             const auto spare = static_cast<SlotId>(original.slots.size());
@@ -387,6 +389,28 @@ void move_values(Mutants& mutants) {
                 ops[id].accesses[i].slot = other;
                 move_readers(ops, id, access, other);
                 mutants.add_ops("value moved, readers follow", mutants.name(id), ops);
+            }
+        }
+    }
+}
+
+// A value is not fetched: its readers take an older copy of it on the same tier, which is right
+// exactly where nothing was written over that copy since.
+void believe_older_copies(Mutants& mutants) {
+    const Schedule& original = mutants.original();
+    for (OpId id = 0; id < original.ops.size(); ++id) {
+        const Op& fetch = original.ops[id];
+        if (fetch.kind != OpKind::fetch) continue;
+        const auto to = std::ranges::find(fetch.accesses, Mode::write, &Access::mode);
+        const Tier tier = original.slots[to->slot].tier;
+        for (OpId older = 0; older < id; ++older) {
+            for (const Access& copy : original.ops[older].accesses) {
+                if (copy.mode != Mode::write || copy.value != to->value) continue;
+                if (original.slots[copy.slot].tier != tier) continue;
+                std::vector<Op> ops = original.ops;
+                move_readers(ops, id, *to, copy.slot);
+                ops.erase(ops.begin() + id);
+                mutants.add_ops("older copy believed", mutants.name(id), ops);
             }
         }
     }
@@ -484,6 +508,8 @@ struct BaseOptions {
     Purpose purpose = Purpose::train;
     std::optional<Tier> kept{};
     bool twice = false;  // all that can
+    // So many boundaries (the last) and gradients (the first) are in ram, the others on nvme.
+    std::optional<uint32_t> near_count{};
 };
 
 Base make_base(const BaseOptions& options) {
@@ -498,6 +524,13 @@ Base make_base(const BaseOptions& options) {
     base.plan.path_count = options.path_count;
     for (uint32_t part = 0; part < base.plan.homes.size(); ++part) {
         base.plan.twice.push_back(options.twice && can_update_twice(base.workload, part));
+    }
+    for (uint32_t i = 0; options.near_count && i < layer_count(base.workload); ++i) {
+        const Tier tier = i < *options.near_count ? Tier::ram : Tier::nvme;
+        if (i + 1 < head_layer(base.workload)) {
+            base.plan.act_homes[head_layer(base.workload) - 1 - i] = tier;
+        }
+        base.plan.homes[i].stash = tier;
     }
     base.schedule = *build(base.workload, base.plan);
     base.table = lay_slots(base.workload, base.plan);
@@ -514,6 +547,7 @@ Base make_base_of(const std::string& name) {
     constexpr SmallShape tied{.block_count = 0, .tied = true, .micro_batch_count = 2};
     constexpr SmallShape block{.block_count = 1, .micro_batch_count = 2};
     constexpr SmallShape single{.block_count = 1};
+    constexpr SmallShape pair{.block_count = 2};
     const std::vector<BaseOptions> all = {
         {"Resident", untied, {gpu, gpu, gpu, gpu}},
         {"Ram", tied, {ram, ram, ram, ram}, gpu, 1, 1, 1, 1},
@@ -527,6 +561,8 @@ Base make_base_of(const std::string& name) {
         {"KeptOnNvme", single, {gpu, ram, ram, ram}, gpu, 1, 1, 2, 0, train, nvme},
         {"Twice", untied, {nvme, nvme, ram, ram}, gpu, 1, 1, 1, 1, train, {}, true},
         {"TwiceLong", single, {nvme, nvme, ram, ram}, gpu, 1, 1, 2, 0, train, {}, true},
+        {"Spilled", pair, {gpu, gpu, gpu, gpu}, gpu, 1, 1, 1, 0, train, {}, false, 1},
+        {"SpilledAll", pair, {gpu, gpu, gpu, gpu}, gpu, 1, 1, 1, 0, train, {}, false, 0},
     };
     const auto found = std::ranges::find(all, name, &BaseOptions::name);
     CHECK(found != all.end());
@@ -538,7 +574,7 @@ std::vector<Mutant> all_mutants(const Base& base) {
     for (const auto change :
          {change_edges, lose_and_double_ops, move_ops, change_guards, change_fields,
           change_accesses, copy_another_value, write_over_inputs, change_slots, move_values,
-          change_the_list, move_commit, exchange_ops}) {
+          believe_older_copies, change_the_list, move_commit, exchange_ops}) {
         change(mutants);
     }
     return mutants.list();
@@ -559,6 +595,7 @@ const std::map<std::string, std::string>& stricter_kinds() {
         {"read and write confused", "a token of the commit that orders nothing else here"},
         {"relabel ", "bytes need no relabel, names do"},
         {"repeated at the end", "as doubled"},
+        {"ring slot and home made one", "the home is free for so long, but another value's"},
         {"ring slots swapped", "parts of a layer lie apart; the interleaver has no addresses"},
         {"slot of another ", "no lane copies between these tiers"},
         {"value moved, readers follow", "parts lie apart, or no lane copies between these tiers"},
@@ -612,9 +649,9 @@ TEST_P(MutantsOf, FindFaultMissesNothing) {
     }
 }
 
-const std::vector<std::string> base_names = {"Resident",  "Ram",        "Mirrors",    "Nvme",
-                                             "Mixed",     "Block",      "Evaluation", "KeptOnGpu",
-                                             "KeptInRam", "KeptOnNvme", "Twice",      "TwiceLong"};
+const std::vector<std::string> base_names = {
+    "Resident",  "Ram",       "Mirrors",    "Nvme",  "Mixed",     "Block",   "Evaluation",
+    "KeptOnGpu", "KeptInRam", "KeptOnNvme", "Twice", "TwiceLong", "Spilled", "SpilledAll"};
 
 INSTANTIATE_TEST_SUITE_P(Small, MutantsOf, testing::ValuesIn(base_names),
                          [](const auto& base) { return base.param; });
@@ -653,74 +690,78 @@ TEST_P(MutantsOf, FindFaultMissesNoSecondChange) {
     EXPECT_GT(wrong_count, 0u);
 }
 
+constexpr const char* every_kind[] = {"edge removed",
+                                      "edge of another period",
+                                      "edge turned",
+                                      "lost fetch",
+                                      "lost evict",
+                                      "lost update",
+                                      "lost reduce",
+                                      "lost verdict",
+                                      "lost sync",
+                                      "lost record",
+                                      "lost seal",
+                                      "doubled compute",
+                                      "doubled record",
+                                      "repeated at the end",
+                                      "neighbours swapped",
+                                      "neighbours swapped under the old edges",
+                                      "moved update",
+                                      "moved evict",
+                                      "moved verdict",
+                                      "guard on training changed",
+                                      "guard on the verdict changed",
+                                      "guard on the verdict changed, its read kept",
+                                      "relabel dropped",
+                                      "relabel to another step",
+                                      "wrong lane",
+                                      "wrong part",
+                                      "wrong kind",
+                                      "wrong micro-batch",
+                                      "wrong layer",
+                                      "wrong pass",
+                                      "older value named",
+                                      "newer value named",
+                                      "another micro-batch named",
+                                      "another use named",
+                                      "read and write confused",
+                                      "another part, boundary or path named",
+                                      "slot of another kind",
+                                      "slot of another tier",
+                                      "another home",
+                                      "another slot of the ring",
+                                      "access dropped by sync",
+                                      "access undeclared by sync",
+                                      "access undeclared by update",
+                                      "access added",
+                                      "copies another step",
+                                      "copies another micro-batch",
+                                      "output over input",
+                                      "output over input, readers follow",
+                                      "slot too small",
+                                      "two slots made one",
+                                      "ring slot and home made one",
+                                      "homes swapped",
+                                      "ring slots swapped",
+                                      "value moved, readers follow",
+                                      "older copy believed",
+                                      "no guard on the verdict",
+                                      "no guard on training",
+                                      "commits not awaited",
+                                      "no place synced",
+                                      "micro-batches exchanged throughout",
+                                      "uses exchanged throughout",
+                                      "commit elsewhere",
+                                      "ops of a kind exchanged",
+                                      "targets exchanged"};
+
 // The table is not empty in any row: each kind of mutant exists.
 TEST(Mutants, EveryKindIsMade) {
     std::map<std::string, size_t> counts;
     for (const std::string& name : base_names) {
         for (const Mutant& mutant : all_mutants(make_base_of(name))) ++counts[mutant.kind];
     }
-    for (const char* kind : {"edge removed",
-                             "edge of another period",
-                             "edge turned",
-                             "lost fetch",
-                             "lost evict",
-                             "lost update",
-                             "lost reduce",
-                             "lost verdict",
-                             "lost sync",
-                             "lost record",
-                             "lost seal",
-                             "doubled compute",
-                             "doubled record",
-                             "repeated at the end",
-                             "neighbours swapped",
-                             "neighbours swapped under the old edges",
-                             "moved update",
-                             "moved evict",
-                             "moved verdict",
-                             "guard on training changed",
-                             "guard on the verdict changed",
-                             "guard on the verdict changed, its read kept",
-                             "relabel dropped",
-                             "relabel to another step",
-                             "wrong lane",
-                             "wrong part",
-                             "wrong kind",
-                             "wrong micro-batch",
-                             "wrong layer",
-                             "wrong pass",
-                             "older value named",
-                             "newer value named",
-                             "another micro-batch named",
-                             "another use named",
-                             "read and write confused",
-                             "another part, boundary or path named",
-                             "slot of another kind",
-                             "slot of another tier",
-                             "another home",
-                             "another slot of the ring",
-                             "access dropped by sync",
-                             "access undeclared by sync",
-                             "access undeclared by update",
-                             "access added",
-                             "copies another step",
-                             "copies another micro-batch",
-                             "output over input",
-                             "output over input, readers follow",
-                             "slot too small",
-                             "two slots made one",
-                             "homes swapped",
-                             "ring slots swapped",
-                             "value moved, readers follow",
-                             "no guard on the verdict",
-                             "no guard on training",
-                             "commits not awaited",
-                             "no place synced",
-                             "micro-batches exchanged throughout",
-                             "uses exchanged throughout",
-                             "commit elsewhere",
-                             "ops of a kind exchanged",
-                             "targets exchanged"}) {
+    for (const char* kind : every_kind) {
         EXPECT_GT(counts[kind], 0u) << kind;
     }
 }

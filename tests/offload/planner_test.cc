@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <set>
 
 #include "offload/bound.h"
 #include "offload/build.h"
@@ -167,6 +169,77 @@ TEST(Planner, AnIdleDriveTakesWhatBackwardNeeds) {
     }
 }
 
+size_t count_on(const std::vector<Tier>& homes, Tier tier) {
+    return static_cast<size_t>(std::ranges::count(homes, tier));
+}
+
+std::vector<Tier> stash_homes(const Plan& plan) {
+    std::vector<Tier> homes;
+    for (const PartHomes& part : plan.homes) homes.push_back(part.stash);
+    return homes;
+}
+
+// From a ram that holds the rings alone to one that holds everything: what is spilled is less and
+// less, never a piece more than must be, and what is wanted first is what stays.
+TEST(Planner, NoMoreIsSpilledThanMustBe) {
+    const Workload workload = small_workload(
+        {.block_count = 12, .parts_per_layer = 2, .tied = false, .micro_batch_count = 2});
+    const Machine machine = small_machine();
+    const Effort effort = effort_of(workload, 1e8);
+    Question question{.workload = workload,
+                      .machine = machine,
+                      .effort = effort,
+                      .ceilings = {},
+                      .path_count = 1};
+    question.fixed.parameters = question.fixed.optimizer = TierShares::all_on(Tier::nvme);
+    question.fixed.accumulators = Tier::nvme;
+    question.fixed.window = 1;
+    question.fixed.twice_share = 0;
+    question.fixed.keeps = false;
+    const Choice bare{.hi = Tier::nvme,
+                      .opt = Tier::nvme,
+                      .activations = Tier::nvme,
+                      .stash = Tier::nvme,
+                      .accumulators = Tier::nvme,
+                      .group = 2,
+                      .window = 1};
+    const Plan spilled = plan_of({workload, question.fixed, question.commits, 1}, bare);
+    question.ceilings = bytes_needed(workload, spilled);
+    question.ceilings.nvme_bytes = roomy;
+    size_t before = spilled.homes.size() + 12;
+    std::set<size_t> counts;
+    for (int step = 0; step < 100; ++step, question.ceilings.ram_bytes += page_bytes) {
+        const Answer answer = find_plan(question).value();
+        expect_right(question, answer);
+        const Plan& plan = answer.best.plan;
+        const std::vector<Tier> act_homes(plan.act_homes.begin() + 1, plan.act_homes.end() - 1);
+        const std::vector<Tier> stashes = stash_homes(plan);
+        EXPECT_TRUE(std::ranges::is_sorted(act_homes, std::greater<>()));
+        EXPECT_TRUE(std::ranges::is_sorted(stashes));
+        const size_t on_nvme = count_on(act_homes, Tier::nvme) + count_on(stashes, Tier::nvme);
+        const uint64_t piece =
+            count_on(act_homes, Tier::nvme) > 0 ? 2 * workload.act_bytes : 2 * block_elements;
+        if (on_nvme > 0) {
+            EXPECT_GT(answer.best.needs.ram_bytes + piece, question.ceilings.ram_bytes) << step;
+        }
+        if (answer.best.choice.ring_slots == 2) {
+            EXPECT_LE(on_nvme, before) << step;
+            before = on_nvme;
+            counts.insert(on_nvme);
+        }
+        // As the run file would say it.
+        Question settled = question;
+        settled.fixed.activations = activation_shares(workload, plan);
+        settled.fixed.stash = stash_shares(plan);
+        settled.ceilings = {roomy, roomy, roomy};
+        const Plan again = find_plan(settled).value().best.plan;
+        EXPECT_EQ(std::vector(again.act_homes.begin() + 1, again.act_homes.end() - 1), act_homes);
+        EXPECT_EQ(stash_homes(again), stashes);
+    }
+    EXPECT_EQ(before, 0u);
+    EXPECT_GT(counts.size(), 12u);
+}
+
 // TUNE-1: what is fixed is as fixed in every candidate, to the byte; what is free is searched.
 TEST(Planner, tune_1_WhatIsFixedStaysAndWhatIsFreeIsSearched) {
     const Workload workload = blocks();
@@ -184,7 +257,7 @@ TEST(Planner, tune_1_WhatIsFixedStaysAndWhatIsFreeIsSearched) {
     fixed.fixed = {.parameters = TierShares{.share_of_tier = {0, 0.25, 0.75}},
                    .optimizer = TierShares::all_on(Tier::nvme),
                    .activations = TierShares::all_on(Tier::ram),
-                   .stash = Tier::nvme,
+                   .stash = TierShares::all_on(Tier::nvme),
                    .accumulators = Tier::nvme,
                    .group = 1,
                    .window = 1,

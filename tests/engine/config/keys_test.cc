@@ -67,6 +67,7 @@ TEST(KeysTest, values_are_taken_and_written_back) {
         {"layers_in_flight", "3", "3"},
         {"part_bytes", "1MiB", "1MiB"},
         {"stash_tier", "gpu", "gpu"},
+        {"stash_tier", "{ram: 25%, nvme: 75%}", "{ram: 0.25, nvme: 0.75}"},
         {"accumulator_tier", "nvme", "nvme"},
         {"kernels", "reference", "reference"},
         {"io_engine", "threads", "threads"},

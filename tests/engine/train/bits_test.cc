@@ -217,6 +217,36 @@ TEST(Bits, WhatIsKeptIsWhatWouldBeComputedAgain) {
     }
 }
 
+// Activations and gradients spilled as far as must be, from nothing to everything, on real drives;
+// with rings of one slot, which forget, and of three, which still have what was spilled last.
+TEST(Bits, WhatIsSpilledInPartComesBack) {
+    for (const JobKind& kind : job_kinds()) {
+        const TinyJob job{.model = tiny_model(tiny_config(kind.tied, 4), kind.dtype),
+                          .steps = tiny_steps(3, kind.micro_batch_count),
+                          .gradients = kind.gradients};
+        const RunBits expected = reference_bits(job);
+        for (const double near : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+            for (const offload::TierShares& shares :
+                 {offload::TierShares{{0, near, 1 - near}},
+                  offload::TierShares{{near, 1 - near, 0}},
+                  offload::TierShares{{near / 2, near / 2, 1 - near}}}) {
+                TinyPlan plan = on_nvme;
+                plan.name = fmt::format("spilled {}", fmt::join(shares.share_of_tier, ", "));
+                plan.spilled = shares;
+                plan.group = near < 0.5 ? 2 : all;
+                plan.ring_slots = shares.share_of_tier[0] > 0 ? 3 : 1;
+                plan.part_blocks = 7;
+                plan.store = TinyStore::uring;
+                plan.commit = near == 0.5 ? TinyCommit::every_step : TinyCommit::never;
+                plan.twice = near == 0.25 ? 0.5 : 0;
+                plan.kept = near == 0.75 ? "n" : "-";
+                EXPECT_EQ(difference(engine_bits(job, plan), expected), "")
+                    << plan << (kind.tied ? " tied " : " untied ") << name_of(kind.dtype);
+            }
+        }
+    }
+}
+
 // States in bf16 and int8 are rounded by a key that no placement, cut or thread is in. Each kind
 // takes the plain placements and every third of the others.
 TEST(Bits, EveryFormatOfStatesGivesTheReferencesBits) {

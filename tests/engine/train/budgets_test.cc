@@ -139,7 +139,7 @@ TEST_F(Budgets, ThePlacementFitsToThePage) {
     config.offload.advanced = {.micro_batches_per_pass = 2,
                                .layers_in_flight = 1,
                                .part_bytes = 1 * mib,
-                               .stash_tier = Tier::nvme,
+                               .stash_tier = TierShares::all_on(Tier::nvme),
                                .accumulator_tier = Tier::nvme,
                                .update_twice = 0,
                                .update_threads = {},

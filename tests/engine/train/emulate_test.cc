@@ -106,7 +106,7 @@ TEST_F(Emulate, TheCardsMemoryIsNeverTouched) {
             for (const Tier stash : offload::all_tiers) {
                 config_.offload.parameters = TierShares::all_on(weights);
                 config_.offload.activations = TierShares::all_on(stash);
-                config_.offload.advanced.stash_tier = stash;
+                config_.offload.advanced.stash_tier = TierShares::all_on(stash);
                 config_.gradient_checkpointing = stash == Tier::gpu;
                 const Told told = run(tiny_model(tiny_config(true), dtype));
                 ASSERT_TRUE(told.status.ok()) << told.status.error().text();

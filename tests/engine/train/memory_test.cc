@@ -92,7 +92,7 @@ TEST(Memory, load_4_StatesOnTheDriveAreNotInMemory) {
     config.offload.gpu_budget_bytes = 160 * mib;
     config.offload.ram_budget_bytes = 64 * mib;
     config.offload.nvme_paths = {folder.path("drive")};
-    config.offload.advanced.stash_tier = offload::Tier::nvme;
+    config.offload.advanced.stash_tier = offload::TierShares::all_on(offload::Tier::nvme);
     config.offload.advanced.compute_threads = 1;
     const Dataset data = Dataset::read({.path = folder.write("data.jsonl", samples()),
                                         .vocabulary_size = model.vocabulary_size,

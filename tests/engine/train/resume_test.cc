@@ -114,7 +114,7 @@ std::vector<Change> changes() {
          [](RunConfig& config) {
              config.offload.advanced.layers_in_flight = 1;
              config.offload.advanced.micro_batches_per_pass = 1;
-             config.offload.advanced.stash_tier = Tier::nvme;
+             config.offload.advanced.stash_tier = TierShares::all_on(Tier::nvme);
              config.offload.advanced.accumulator_tier = Tier::nvme;
              config.offload.activations = TierShares::all_on(Tier::nvme);
          }},

@@ -64,6 +64,20 @@ Tier tier_at(const std::string& letters, size_t index) {
     }
 }
 
+// Activations and gradients as a run file's shares place them.
+void spill(const offload::Workload& workload, const offload::TierShares& shares,
+           offload::Plan& plan) {
+    offload::Fixed fixed;
+    fixed.activations = fixed.stash = shares;
+    const offload::CommitRule commits;
+    const offload::Plan spilled =
+        plan_of({.workload = workload, .fixed = fixed, .commits = commits}, offload::Choice{});
+    plan.act_homes = spilled.act_homes;
+    for (size_t part = 0; part < plan.homes.size(); ++part) {
+        plan.homes[part].stash = spilled.homes[part].stash;
+    }
+}
+
 offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
     offload::Plan plan = offload::uniform_plan(workload, {}, Tier::nvme);
     const auto by_layer = [](const std::string& letters) {
@@ -79,6 +93,7 @@ offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
     for (uint32_t boundary = 0; boundary < plan.act_homes.size(); ++boundary) {
         plan.act_homes[boundary] = tier_at(tiny.act, boundary);
     }
+    if (tiny.spilled) spill(workload, *tiny.spilled, plan);
     plan.kept_homes.resize(layer_count(workload));
     for (uint32_t layer = 1; layer < head_layer(workload); ++layer) {
         const char letter = tiny.kept[(layer - 1) % tiny.kept.size()];

@@ -12,6 +12,7 @@
 
 #include "engine/train/engine.h"
 #include "nvme/file_operations.h"
+#include "offload/choice.h"
 #include "offload/faulty_store.h"
 #include "tests/engine/data/files.h"
 #include "tests/engine/flat_model.h"
@@ -73,6 +74,8 @@ struct TinyPlan {
     std::string acc = "n";
     std::string act = "n";
     std::string kept = "-";
+    // Instead of `act` and `stash`: what is wanted first is the nearest, as by offload/choice.h.
+    std::optional<offload::TierShares> spilled = {};
     double twice = 0;  // of the parts that can: their update is computed twice
     uint32_t group = 1;
     uint32_t window = 1;
