@@ -83,8 +83,11 @@ BlockKept make_kept(const BlockShape& shape) {
 }
 
 void Block::keep(const at::Tensor& x, const BlockKept& kept) const {
+    keep(x, kept, make_scratch(weights, shape));
+}
+
+void Block::keep(const at::Tensor& x, const BlockKept& kept, const at::Tensor& scratch) const {
     check_rows(x, shape);
-    const at::Tensor scratch = make_scratch(weights, shape);
     {
         const Norm normed = rms_norm(x, weights.input_norm, epsilon, kernels);
         multiply(normed.y, weights.query, kept.query, scratch);
@@ -148,14 +151,17 @@ void Block::attention_backward(const at::Tensor& x, BlockKept& kept, const at::T
                                const BlockSinks& sinks, const at::Tensor& scratch) const {
     AttentionGradients d;
     {
-        at::Tensor d_attended =
-            empty_work(kept.attended.size(0), kept.attended.size(1), shape.storage);
-        multiply_backward({.dy = d_hidden,
-                           .x = as_work(kept.attended),
-                           .weight = weights.output,
-                           .dx = d_attended},
-                          sinks.output, scratch);
-        d_attended = converted(d_attended, scalar_type_of(shape.storage));
+        const at::Tensor d_attended = at::empty_like(kept.attended);  // (tokens, heads * head_dim)
+        {
+            const bool is_rounded = work_dtype(shape.storage) != shape.storage;
+            const at::Tensor wide =
+                is_rounded ? empty_work(d_attended.size(0), d_attended.size(1), shape.storage)
+                           : d_attended;
+            multiply_backward(
+                {.dy = d_hidden, .x = as_work(kept.attended), .weight = weights.output, .dx = wide},
+                sinks.output, scratch);
+            if (is_rounded) convert(wide, d_attended);
+        }
         d = engine::attention_backward(d_attended, kept.query, kept.key, kept.value,
                                        {kept.attended, kept.log_sum}, shape.attention, kernels);
     }
@@ -187,10 +193,16 @@ void Block::backward(const at::Tensor& x, BlockKept kept, const at::Tensor& dy,
     check_rows(x, shape);
     check_rows(dy, shape);
     check_rows(dx, shape);
+    // What lives to the end comes first in memory, and kept, whose last tensors are used up first,
+    // after it: so what is given back leaves no hole that the next tensors do not fit.
     // d loss / d the hidden state that backward has come to.
     const at::Tensor d_hidden = empty_work(dy.size(0), dy.size(1), shape.storage);
-    assign(dy, d_hidden);
     const at::Tensor scratch = make_scratch(weights, shape);
+    if (!kept.query.defined()) {
+        kept = make_kept(shape);
+        keep(x, kept, scratch);
+    }
+    assign(dy, d_hidden);
     mlp_backward(kept, d_hidden, sinks, scratch);
     attention_backward(x, kept, d_hidden, sinks, scratch);
     assign(d_hidden, dx);

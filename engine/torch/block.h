@@ -65,13 +65,16 @@ struct Block {
     void finish(const BlockKept& kept, const at::Tensor& y) const;
 
     // dx = d loss / d x for dy = d loss / d y, both (tokens, hidden) in storage; they may be the
-    // same memory. Tensors of `kept` that lie in torch's memory are given back as they are used up.
+    // same memory. Without `kept` (its tensors undefined) keep() fills one in torch's memory, which
+    // is given back as it is used up.
     void backward(const at::Tensor& x, BlockKept kept, const at::Tensor& dy, const at::Tensor& dx,
                   const BlockSinks& sinks) const;
 
   private:
+    // `scratch` is of the products (ops/matmul.h).
+    void keep(const at::Tensor& x, const BlockKept& kept, const at::Tensor& scratch) const;
     // Both replace d_hidden, (tokens, hidden) in work: d loss / d the half's output becomes
-    // d loss / d its input. `scratch` is of the products (ops/matmul.h).
+    // d loss / d its input.
     void mlp_backward(BlockKept& kept, const at::Tensor& d_hidden, const BlockSinks& sinks,
                       const at::Tensor& scratch) const;
     void attention_backward(const at::Tensor& x, BlockKept& kept, const at::Tensor& d_hidden,

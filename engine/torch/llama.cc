@@ -334,10 +334,7 @@ void LlamaCompute::block_backward(const MicroBatch& batch, const BlockBackward& 
     const at::Tensor x = state.hidden(io.hidden_in, batch);  // (tokens, hidden)
     const Block block = state.make_block(io.weights, batch);
     BlockKept kept;
-    if (io.kept_in.empty()) {
-        kept = make_kept(block.shape);
-        block.keep(x, kept);
-    } else {
+    if (!io.kept_in.empty()) {
         auto* first = const_cast<std::byte*>(io.kept_in.data());  // only read
         kept = kept_at(block.shape, {first, io.kept_in.size()});
     }

@@ -12,8 +12,8 @@ namespace {
 
 // Scalars, row statistics, rope angles of short rows.
 constexpr uint64_t small_tensors_bytes = 64 * offload::kib;
-// Holes: tensors are not given back in the order of a stack.
-constexpr uint64_t hole_percent = 5;
+// Holes in a block's: tensors are not given back in the order of a stack. The head's leave none.
+constexpr uint64_t hole_percent = 2;
 
 // Sizes in elements; a letter times element bytes is a tensor of the shape named beside it.
 struct Terms {
@@ -58,11 +58,13 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
     const uint64_t scratch = std::max({scratch_of(queries, hidden), scratch_of(hidden, queries),
                                        scratch_of(inner, hidden), scratch_of(hidden, inner)});
 
-    const uint64_t keep = kept + hidden_row + (t.reference ? 12 * t.hidden : 0);
+    const uint64_t keep = kept + 2 * hidden_row + (t.reference ? 12 * t.hidden : 0);
     const uint64_t down = kept + hidden_row + 2 * t.work * t.inner;
     const uint64_t swiglu = down + (t.reference ? 2 * t.wide_copy * t.inner + t.work * t.inner : 0);
     const uint64_t gate_up = half_kept + 3 * hidden_row + 2 * t.work * t.inner;
     const uint64_t norm = half_kept + 3 * hidden_row + norm_backward_bytes(t, t.hidden);
+    const uint64_t output = attention_kept + hidden_row + element * t.queries +
+                            (t.wide_copy > 0 ? 2 * t.wide_copy * t.queries : 0);
     const uint64_t attention =
         attention_kept + hidden_row + element * (2 * t.queries + 2 * t.keys) +
         attention_scratch_bytes(shape.block.attention, static_cast<int64_t>(element),
@@ -71,7 +73,7 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
         3 * hidden_row + element * (t.queries + 2 * t.keys) + t.wide_copy * t.queries;
     const uint64_t last_norm = 3 * hidden_row + norm_backward_bytes(t, t.hidden);
     return scratch +
-           std::max({keep, down, swiglu, gate_up, norm, attention, projections, last_norm});
+           std::max({keep, down, swiglu, gate_up, norm, output, attention, projections, last_norm});
 }
 
 // A chunk of the head: its logits, which become their gradient.
@@ -108,10 +110,10 @@ uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& sha
         .reference = shape.kernels == Kernels::reference};
     const uint64_t rope_bytes = 8 * static_cast<uint64_t>(shape.block.attention.column_count) *
                                 static_cast<uint64_t>(config.head_dim);
-    const uint64_t needed_bytes = std::max(rope_bytes + block_bytes(terms, config, shape),
+    const uint64_t block = rope_bytes + block_bytes(terms, config, shape);
+    const uint64_t needed_bytes = std::max(block + block / 100 * hole_percent,
                                            head_bytes(terms, config, shape.block.storage));
-    return offload::align_up(needed_bytes + needed_bytes / 100 * hole_percent + small_tensors_bytes,
-                             offload::page_bytes);
+    return offload::align_up(needed_bytes + small_tensors_bytes, offload::page_bytes);
 }
 
 }  // namespace headrace::engine

@@ -1,7 +1,8 @@
 // Goal: torch's memory stays in the region it is given, says so when it does not fit, leaves it
-// empty, and needs no more than workspace_bytes foretells.
+// empty, and needs no more than workspace_bytes foretells, nor much less.
 // Method: small layers computed inside regions of the foretold size, and of a little less than the
-// measured one; shapes tiny and like SmolLM2's layers, one and two threads.
+// measured one; shapes tiny and in the proportions of real models, where a block takes most and
+// where the head does, one and two threads.
 #include "engine/torch/workspace.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <random>
 
 #include "engine/torch/llama.h"
+#include "offload/units.h"
 #include "tests/engine/flat_model.h"
 #include "tests/engine/goldens/golden.h"
 
@@ -116,22 +118,25 @@ struct Case {
     LlamaConfig config;
     int64_t row_count;
     int64_t column_count;
-    bool like_a_real_model;
 };
 
 std::vector<Case> cases() {
     const LlamaConfig tiny = config_of(64, 96, 4, 2, 16, 259);
     const LlamaConfig wide = config_of(40, 72, 5, 5, 14, 67);
     const LlamaConfig smollm2 = config_of(576, 1536, 9, 3, 64, 1024);
-    return {
-        {tiny, 2, 13, false}, {tiny, 1, 1, false}, {wide, 3, 21, false}, {smollm2, 2, 96, true}};
+    const LlamaConfig many_words = config_of(576, 1536, 9, 3, 64, 16384);
+    const LlamaConfig like_7b = config_of(512, 1376, 8, 8, 64, 1000);
+    const LlamaConfig like_70b = config_of(512, 1792, 8, 1, 64, 1000);
+    const LlamaConfig wide_heads = config_of(320, 640, 8, 2, 128, 1000);
+    return {{tiny, 2, 13},       {tiny, 1, 1},      {wide, 3, 21},      {smollm2, 2, 96},
+            {many_words, 2, 96}, {like_7b, 1, 130}, {like_70b, 1, 129}, {wide_heads, 3, 70}};
 }
 
-TEST(Workspace, BytesForetoldAreEnoughAndNotFarTooMany) {
+TEST(Workspace, BytesForetoldAreThoseThatAreTaken) {
     for (const int thread_count : {1, 2}) {
         start_torch(thread_count);
         for (const Case& shape : cases()) {
-            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
                 Bench bench(shape.config, dtype, shape.row_count, shape.column_count);
                 const uint64_t foretold =
                     bench.compute.workspace_bytes(shape.row_count, shape.column_count);
@@ -139,15 +144,16 @@ TEST(Workspace, BytesForetoldAreEnoughAndNotFarTooMany) {
                 reset_workspace_peak();
                 const offload::Status status =
                     with_workspace(region.span(), [&] { bench.run_all(); });
-                ASSERT_TRUE(status.ok()) << status.error().text();
+                ASSERT_TRUE(status.ok())
+                    << shape.config.intermediate_size << " " << status.error().text();
                 const WorkspacePeak peak = workspace_peak();
                 EXPECT_GT(peak.in_use_bytes, 0u);
                 EXPECT_GE(peak.extent_bytes, peak.in_use_bytes);
                 EXPECT_LE(peak.extent_bytes, foretold);
-                if (shape.like_a_real_model) {
-                    EXPECT_LE(foretold, peak.extent_bytes + peak.extent_bytes / 4)
-                        << shape.column_count << " columns, " << thread_count << " threads";
-                }
+                // The holes that are allowed for, and the small tensors.
+                EXPECT_LE(foretold, peak.extent_bytes + peak.extent_bytes / 40 + 80 * offload::kib)
+                    << shape.config.hidden_size << " wide, " << shape.column_count << " columns, "
+                    << thread_count << " threads";
             }
         }
     }
@@ -157,7 +163,7 @@ TEST(Workspace, BytesForetoldAreEnoughForPackedSamplesToo) {
     start_torch(2);
     for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
         for (const Case& shape : cases()) {
-            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
                 Bench bench(shape.config, dtype, shape.row_count, shape.column_count, kernels);
                 bench.pack();
                 Region region(bench.compute.workspace_bytes(shape.row_count, shape.column_count));
