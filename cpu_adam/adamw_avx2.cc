@@ -91,6 +91,9 @@ Ints product(Ints a, Ints b) {
 Ints larger(Ints a, Ints b) {
     return {_mm256_max_epi32(a.all, b.all)};
 }
+Ints larger_unsigned(Ints a, Ints b) {
+    return {_mm256_max_epu32(a.all, b.all)};
+}
 Ints smaller(Ints a, Ints b) {
     return {_mm256_min_epi32(a.all, b.all)};
 }
@@ -115,10 +118,10 @@ Ints nearest(Floats a) {
 }
 // The largest lane of m, then that of root.
 void store_largest(uint32_t* target, Ints m, Ints root) {
-    const __m256i both = _mm256_max_epi32(_mm256_unpacklo_epi32(m.all, root.all),
+    const __m256i both = _mm256_max_epu32(_mm256_unpacklo_epi32(m.all, root.all),
                                           _mm256_unpackhi_epi32(m.all, root.all));
-    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
-    most = _mm_max_epi32(most, _mm_unpackhi_epi64(most, most));
+    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    most = _mm_max_epu32(most, _mm_unpackhi_epi64(most, most));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(target), most);
 }
 

@@ -95,6 +95,9 @@ Ints product(Ints a, Ints b) {
 Ints larger(Ints a, Ints b) {
     return {_mm512_max_epi32(a.all, b.all)};
 }
+Ints larger_unsigned(Ints a, Ints b) {
+    return {_mm512_max_epu32(a.all, b.all)};
+}
 Ints smaller(Ints a, Ints b) {
     return {_mm512_min_epi32(a.all, b.all)};
 }
@@ -119,8 +122,8 @@ Ints nearest(Floats a) {
 }
 // The largest lane of m, then that of root.
 void store_largest(uint32_t* target, Ints m, Ints root) {
-    target[0] = static_cast<uint32_t>(_mm512_reduce_max_epi32(m.all));
-    target[1] = static_cast<uint32_t>(_mm512_reduce_max_epi32(root.all));
+    target[0] = _mm512_reduce_max_epu32(m.all);
+    target[1] = _mm512_reduce_max_epu32(root.all);
 }
 
 Ints load_32(const uint32_t* source) {

@@ -61,27 +61,31 @@ Moments load_moments(const Operands& o, uint64_t i, uint64_t b, const Chunk& chu
 }
 
 template <Kept moments, Nans nans>
-void store_moments(const Operands& o, uint64_t first, uint64_t b, const Chunk& chunk) {
+void store_moments(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
+                   const Chunk& chunk) {
     const Block& block = chunk.blocks[b];
     if constexpr (moments == Kept::fp32) {
-        for (uint64_t k = 0; k < block_vectors; ++k) {
-            store_fp32(o.m + first + k * lanes, stored<nans>(block.m[k]));
-            store_fp32(o.v + first + k * lanes, stored<nans>(block.v[k]));
+        static_assert(at_once<moments, Writes::weight_and_state>);  // so they are there
+        if constexpr (nans == Nans::any) return;
+        for (uint64_t i = first; i < first + block_elements; i += lanes) {
+            store_fp32(o.m + i, one_nan(load_fp32(o.m + i)));
+            store_fp32(o.v + i, one_nan(load_fp32(o.v + i)));
         }
         return;
     }
     Ints m[block_vectors], v[block_vectors];
     for (uint64_t k = 0; k < block_vectors; ++k) {
-        const Ints random = block.random[k];
+        const Ints random =
+            moments == Kept::int8 ? block.random[k] : random_bits_at(c, first + k * lanes);
         if constexpr (moments == Kept::bf16) {
-            m[k] = right<16>(as_ints(stored<nans>(block.m[k])) + low_16(random));
-            v[k] = right<16>(as_ints(stored<nans>(block.v[k])) + right<16>(random));
+            m[k] = right<16>(as_ints(stored<nans>(block.m[k])) + bits_for_m(random));
+            v[k] = right<16>(as_ints(stored<nans>(block.v[k])) + bits_for_v(random));
         } else {
             const Floats m_inverse = floats(chunk.inverses[2 * b]);
             const Floats root_inverse = floats(chunk.inverses[2 * b + 1]);
-            m[k] = right_signed<16>(in_steps(block.m[k], m_inverse, low_16(random)));
+            m[k] = right_signed<16>(in_steps(block.m[k], m_inverse, bits_for_m(random)));
             v[k] = right_signed<16>(
-                root_in_steps(stored<nans>(block.v[k]), root_inverse, right<16>(random)));
+                root_in_steps(stored<nans>(block.root[k]), root_inverse, bits_for_v(random)));
         }
     }
     if constexpr (moments == Kept::bf16) {
@@ -93,7 +97,7 @@ void store_moments(const Operands& o, uint64_t first, uint64_t b, const Chunk& c
     }
 }
 
-template <Kept weight, Kept moments, Kept gradient>
+template <Kept weight, Kept moments, Kept gradient, Writes writes>
 void move_block(const Constants& c, const Operands& o, uint64_t first, uint64_t b, Chunk* chunk) {
     Block& block = chunk->blocks[b];
     for (uint64_t k = 0; k < block_vectors; ++k) {
@@ -101,8 +105,7 @@ void move_block(const Constants& c, const Operands& o, uint64_t first, uint64_t 
         block.weight[k] = load_weight<weight>(o, i);
         const Moments now = new_moments(c, block.weight[k], load_gradient<gradient>(o, i),
                                         load_moments<moments>(o, i, b, *chunk));
-        block.m[k] = now.m;
-        block.v[k] = now.v;
+        keep_moments<moments, writes>(o, i, now, k, &block);
     }
 }
 
@@ -113,10 +116,10 @@ void draw_random_bits(const Constants& c, uint64_t first, Block* block) {
 }
 
 // Returns nans_of.
-template <Kept weight, Writes writes, Nans nans>
+template <Kept weight, Kept moments, Writes writes, Nans nans>
 Ints finish_weights(const Constants& c, const Operands& o, uint64_t first, const Block& block) {
     Floats weights[block_vectors];
-    new_weights(c, block, weights);
+    new_weights<moments, writes>(c, o, first, block, weights);
     const Ints found = nans_of(weights);
     for (Floats& w : weights) w = stored<nans>(w);
     store_weights<weight, writes>(o, first, weights);

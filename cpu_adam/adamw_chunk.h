@@ -11,7 +11,7 @@
 // of a core hold the results of about one block of it: in one stage nothing overlaps but the
 // vectors of a block; in four short ones several blocks do. Only int8 has work enough for four:
 // else the first two go together, and the last two. One core of an AMD Zen 3, data in cache,
-// Gparam/s, in one stage and in these: fp32 1.5 and 1.75, bf16 1.2 and 1.42, int8 0.68 and 1.1.
+// Gparam/s, in one stage and in these: fp32 1.5 and 1.85, bf16 1.2 and 1.5, int8 0.68 and 1.14.
 #pragma once
 
 #include "cpu_adam/adamw_vector.h"
@@ -22,9 +22,10 @@ namespace {
 
 constexpr uint64_t block_elements = 32;
 constexpr uint64_t block_vectors = block_elements / lanes;
-// Where memory is the limit, larger chunks ask for it in bursts: 4 blocks were the best of 1 to 16.
+// Where memory is the limit, larger chunks ask for it in bursts: 8 blocks were the best of 4, 8 and
+// 16.
 // int8 is bound by its arithmetic, and makes the steps of 16 blocks at once.
-constexpr uint64_t chunk_blocks = 4;
+constexpr uint64_t chunk_blocks = 8;
 constexpr uint64_t chunk_blocks_max = 16;
 constexpr uint64_t chunk_steps = 2 * chunk_blocks_max;  // int8: of m and of root, by turns
 constexpr uint64_t step_vectors = chunk_steps / lanes;
@@ -32,8 +33,8 @@ static_assert(block_vectors % 2 == 0);                // pairs
 static_assert(chunk_steps == block_elements);         // steps are stored as a block of 16 bits
 static_assert(chunk_blocks_max % chunk_blocks == 0);  // a chunk of either size fits
 
-// Of a block: the new m; the new v, in int8 then its root; the root, then m / d; the old weight;
-// and random bits.
+// Of a block: the new m and v; the root of v; the old weight; and in int8 random bits and, in the
+// place of v, m / d. Of moments kept in fp32 the new ones are in their own place.
 struct Block {
     Floats m[block_vectors], v[block_vectors], root[block_vectors], weight[block_vectors];
     Ints random[block_vectors];
@@ -101,7 +102,8 @@ void store_steps(const Operands& o, uint64_t first, uint64_t block_count, Chunk*
     }
     Ints steps[step_vectors];
     for (uint64_t j = 0; j < step_vectors; ++j) {
-        const Ints largest = load_32(chunk->largest + j * lanes);
+        // A root has a sign only where it is a NaN.
+        const Ints largest = load_32(chunk->largest + j * lanes) & ints(0x7FFFFFFFu);
         const Floats exact =
             larger(as_floats(largest) * load_fp32(levels_inverse), floats(0x1p-100f));
         const Ints rounded_up = (as_ints(exact) + ints(0xFFFFu)) & ints(0xFFFF0000u);
@@ -121,35 +123,58 @@ void store_steps(const Operands& o, uint64_t first, uint64_t block_count, Chunk*
 
 void keep_largest(const Block& block, uint64_t b, Chunk* chunk) {
     const Ints magnitude = ints(0x7FFFFFFFu);
-    Ints m = as_ints(block.m[0]) & magnitude, root = as_ints(block.root[0]) & magnitude;
+    Ints m = as_ints(block.m[0]) & magnitude, root = as_ints(block.root[0]);
     for (uint64_t k = 1; k < block_vectors; ++k) {
         m = larger(m, as_ints(block.m[k]) & magnitude);
-        root = larger(root, as_ints(block.root[k]) & magnitude);
+        root = larger_unsigned(root, as_ints(block.root[k]));
     }
     store_largest(chunk->largest + 2 * b, m, root);
 }
 
+// Whether the new moments go from the first stage to where they are kept, and not into the block.
+template <Kept moments, Writes writes>
+constexpr bool at_once = (moments == Kept::fp32) && (writes == Writes::weight_and_state);
+
+// The first stage's results, of vector k of a block, the call's elements from i on; and of the
+// second, where the two go together.
+template <Kept moments, Writes writes>
+void keep_moments(const Operands& o, uint64_t i, const Moments& now, uint64_t k, Block* block) {
+    if constexpr (at_once<moments, writes>) {
+        store_fp32(o.m + i, now.m);
+        store_fp32(o.v + i, now.v);
+    } else {
+        block->m[k] = now.m;
+        block->v[k] = now.v;
+    }
+    if constexpr (moments != Kept::int8) block->root[k] = square_root(now.v);
+}
+
 // The second stage, but for the random bits.
-template <Kept moments>
 void take_roots(uint64_t b, Chunk* chunk) {
     Block& block = chunk->blocks[b];
-    for (uint64_t k = 0; k < block_vectors; ++k) {
-        block.root[k] = square_root(block.v[k]);
-        if constexpr (moments == Kept::int8) block.v[k] = block.root[k];
-    }
-    if constexpr (moments == Kept::int8) keep_largest(block, b, chunk);
+    for (uint64_t k = 0; k < block_vectors; ++k) block.root[k] = square_root(block.v[k]);
+    keep_largest(block, b, chunk);
 }
 
 // The third stage, but for what is stored.
 void divide(const Constants& c, Block* block) {
     for (uint64_t k = 0; k < block_vectors; ++k) {
-        block->root[k] = block->m[k] / divisor(c, block->root[k]);
+        block->v[k] = block->m[k] / divisor(c, block->root[k]);
     }
 }
 
-void new_weights(const Constants& c, const Block& block, Floats (&weights)[block_vectors]) {
+// Of the block whose first element is the call's `first`.
+template <Kept moments, Writes writes>
+void new_weights(const Constants& c, const Operands& o, uint64_t first, const Block& block,
+                 Floats (&weights)[block_vectors]) {
     for (uint64_t k = 0; k < block_vectors; ++k) {
-        weights[k] = new_weight(c, block.weight[k], block.root[k]);
+        Floats quotient = block.v[k];
+        if constexpr (moments != Kept::int8) {
+            const Floats m =
+                at_once<moments, writes> ? load_fp32(o.m + first + k * lanes) : block.m[k];
+            quotient = m / divisor(c, block.root[k]);
+        }
+        weights[k] = new_weight(c, block.weight[k], quotient);
     }
 }
 

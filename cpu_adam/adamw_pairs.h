@@ -36,7 +36,7 @@ void load_moments_in_pairs(const Operands& o, uint64_t i, uint64_t b, const Chun
     old[1] = {.m = to_floats(upper_signed(m)) * m_step, .v = root_odd * root_odd};
 }
 
-template <Kept kept>
+template <Kept kept, Writes writes>
 void move_block_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
                          Chunk* chunk) {
     Block& block = chunk->blocks[b];
@@ -51,36 +51,41 @@ void move_block_in_pairs(const Constants& c, const Operands& o, uint64_t first, 
         const Moments now[2] = {new_moments(c, block.weight[k], even(gradient), old[0]),
                                 new_moments(c, block.weight[k + 1], odd(gradient), old[1])};
         for (uint64_t half = 0; half < 2; ++half) {
-            block.m[k + half] = now[half].m;
-            block.v[k + half] = now[half].v;
+            keep_moments<kept, writes>(o, i, now[half], k + half, &block);
         }
     }
 }
 
+// Those of every second element from i on.
+Ints random_bits_in_pairs(const Constants& c, uint64_t i) {
+    const Ints element = c.random_first + lane_numbers() + ints(static_cast<uint32_t>(i));
+    return random_bits(element, c.random_second);
+}
 void draw_random_bits_in_pairs(const Constants& c, uint64_t first, Block* block) {
     for (uint64_t k = 0; k < block_vectors; k += 2) {
-        const Ints element =
-            c.random_first + lane_numbers() + ints(static_cast<uint32_t>(first + k * lanes));
-        block->random[k] = random_bits(element, c.random_second);
-        block->random[k + 1] = random_bits(element + ints(1), c.random_second);
+        block->random[k] = random_bits_in_pairs(c, first + k * lanes);
+        block->random[k + 1] = random_bits_in_pairs(c, first + k * lanes + 1);
     }
 }
 
 template <Kept kept, Nans nans>
-void store_moments_in_pairs(const Operands& o, uint64_t first, uint64_t b, const Chunk& chunk) {
+void store_moments_in_pairs(const Constants& c, const Operands& o, uint64_t first, uint64_t b,
+                            const Chunk& chunk) {
     const Block& block = chunk.blocks[b];
     Ints m[block_vectors / 2], v[block_vectors / 2];
     for (uint64_t k = 0; k < block_vectors; k += 2) {
         Ints m_bits[2], v_bits[2];
         for (uint64_t half = 0; half < 2; ++half) {
-            const Ints random = block.random[k + half];
-            const Ints for_m = low_16(random), for_v = right<16>(random);
+            const Ints random = kept == Kept::int8
+                                    ? block.random[k + half]
+                                    : random_bits_in_pairs(c, first + k * lanes + half);
+            const Ints for_m = bits_for_m(random), for_v = bits_for_v(random);
             if constexpr (kept == Kept::bf16) {
                 m_bits[half] = as_ints(stored<nans>(block.m[k + half])) + for_m;
                 v_bits[half] = as_ints(stored<nans>(block.v[k + half])) + for_v;
             } else {
                 m_bits[half] = in_steps(block.m[k + half], floats(chunk.inverses[2 * b]), for_m);
-                v_bits[half] = root_in_steps(stored<nans>(block.v[k + half]),
+                v_bits[half] = root_in_steps(stored<nans>(block.root[k + half]),
                                              floats(chunk.inverses[2 * b + 1]), for_v);
             }
         }
@@ -99,11 +104,11 @@ void store_moments_in_pairs(const Operands& o, uint64_t first, uint64_t b, const
 }
 
 // Returns nans_of.
-template <Writes writes, Nans nans>
+template <Kept kept, Writes writes, Nans nans>
 Ints finish_weights_in_pairs(const Constants& c, const Operands& o, uint64_t first,
                              const Block& block) {
     Floats weights[block_vectors];
-    new_weights(c, block, weights);
+    new_weights<kept, writes>(c, o, first, block, weights);
     const Ints half = ints(0x8000u);
     for (uint64_t k = 0; k < block_vectors; k += 2) {
         const uint64_t i = first + k * lanes;

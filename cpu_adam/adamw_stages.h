@@ -63,17 +63,17 @@ void move_chunk(const Constants& c, const Operands& o, const Extent& extent, Chu
     for (uint64_t b = 0; b < extent.block_count; ++b) {
         prefetch_operands<Way::weight, Way::moments, Way::gradient>(o, extent.at(b));
         if constexpr (Way::in_pairs) {
-            move_block_in_pairs<Way::moments>(c, o, extent.at(b), b, chunk);
+            move_block_in_pairs<Way::moments, Way::writes>(c, o, extent.at(b), b, chunk);
         } else {
-            move_block<Way::weight, Way::moments, Way::gradient>(c, o, extent.at(b), b, chunk);
+            move_block<Way::weight, Way::moments, Way::gradient, Way::writes>(c, o, extent.at(b), b,
+                                                                              chunk);
         }
-        if constexpr (!Way::is_int8) take_roots<Way::moments>(b, chunk);
     }
 }
 
 template <typename Way>
 void draw_block(const Constants& c, const Extent& extent, uint64_t b, Chunk* chunk) {
-    if constexpr (!Way::all || Way::moments == Kept::fp32) return;
+    if constexpr (!Way::all) return;
     if constexpr (Way::in_pairs) {
         draw_random_bits_in_pairs(c, extent.at(b), &chunk->blocks[b]);
     } else {
@@ -82,12 +82,13 @@ void draw_block(const Constants& c, const Extent& extent, uint64_t b, Chunk* chu
 }
 
 template <typename Way, Nans nans>
-void store_block_moments(const Operands& o, const Extent& extent, uint64_t b, const Chunk& chunk) {
+void store_block_moments(const Constants& c, const Operands& o, const Extent& extent, uint64_t b,
+                         const Chunk& chunk) {
     if constexpr (!Way::all) return;
     if constexpr (Way::in_pairs) {
-        store_moments_in_pairs<Way::moments, nans>(o, extent.at(b), b, chunk);
+        store_moments_in_pairs<Way::moments, nans>(c, o, extent.at(b), b, chunk);
     } else {
-        store_moments<Way::moments, nans>(o, extent.at(b), b, chunk);
+        store_moments<Way::moments, nans>(c, o, extent.at(b), b, chunk);
     }
 }
 
@@ -96,9 +97,11 @@ template <typename Way, Nans nans>
 Ints finish_block(const Constants& c, const Operands& o, const Extent& extent, uint64_t b,
                   const Chunk& chunk) {
     if constexpr (Way::in_pairs) {
-        return finish_weights_in_pairs<Way::writes, nans>(c, o, extent.at(b), chunk.blocks[b]);
+        return finish_weights_in_pairs<Way::moments, Way::writes, nans>(c, o, extent.at(b),
+                                                                        chunk.blocks[b]);
     } else {
-        return finish_weights<Way::weight, Way::writes, nans>(c, o, extent.at(b), chunk.blocks[b]);
+        return finish_weights<Way::weight, Way::moments, Way::writes, nans>(c, o, extent.at(b),
+                                                                            chunk.blocks[b]);
     }
 }
 
@@ -107,7 +110,7 @@ template <typename Way>
 [[gnu::flatten, gnu::noinline]] void store_one_nan(const Constants& c, const Operands& o,
                                                    const Extent& extent, const Chunk& chunk) {
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        store_block_moments<Way, Nans::one>(o, extent, b, chunk);
+        store_block_moments<Way, Nans::one>(c, o, extent, b, chunk);
         finish_block<Way, Nans::one>(c, o, extent, b, chunk);
     }
 }
@@ -117,13 +120,13 @@ template <typename Way>
 Ints update_in_four(const Constants& c, const Operands& o, const Extent& extent, Chunk* chunk) {
     move_chunk<Way>(c, o, extent, chunk);
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        take_roots<Way::moments>(b, chunk);
+        take_roots(b, chunk);
         draw_block<Way>(c, extent, b, chunk);
     }
     if constexpr (Way::all) store_steps(o, extent.first, extent.block_count, chunk);
     for (uint64_t b = 0; b < extent.block_count; ++b) {
         divide(c, &chunk->blocks[b]);
-        store_block_moments<Way, Nans::any>(o, extent, b, *chunk);
+        store_block_moments<Way, Nans::any>(c, o, extent, b, *chunk);
     }
     Ints nans = ints(0);
     for (uint64_t b = 0; b < extent.block_count; ++b) {
@@ -138,10 +141,8 @@ Ints update_in_two(const Constants& c, const Operands& o, const Extent& extent, 
     move_chunk<Way>(c, o, extent, chunk);
     Ints nans = ints(0);
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        divide(c, &chunk->blocks[b]);
-        draw_block<Way>(c, extent, b, chunk);
         nans = nans | finish_block<Way, Nans::any>(c, o, extent, b, *chunk);
-        store_block_moments<Way, Nans::any>(o, extent, b, *chunk);
+        store_block_moments<Way, Nans::any>(c, o, extent, b, *chunk);
     }
     return nans;
 }

@@ -57,11 +57,11 @@ Floats new_weight(const Constants& c, Floats w, Floats quotient) {
     return w - fma(c.decay, w, c.step_size * quotient);
 }
 
-// x starts as the elements' numbers and c.random_first together.
+// Random bits but for their last line, x ^ x >> 16, which leaves the upper half as it is. x starts
+// as the elements' numbers and c.random_first together.
 Ints random_bits(Ints x, Ints second) {
     x = product(x ^ right<16>(x), ints(0x7FEB352Du));
-    x = product((x ^ right<15>(x)) + second, ints(0x846CA68Bu));
-    return x ^ right<16>(x);
+    return product((x ^ right<15>(x)) + second, ints(0x846CA68Bu));
 }
 // Those of the vector of elements from i on.
 Ints random_bits_at(const Constants& c, uint64_t i) {
@@ -70,6 +70,14 @@ Ints random_bits_at(const Constants& c, uint64_t i) {
 
 Ints low_16(Ints values) {
     return values & ints(0xFFFFu);
+}
+
+// The halves of random bits, the last line done.
+Ints bits_for_m(Ints random) {
+    return low_16(random ^ right<16>(random));
+}
+Ints bits_for_v(Ints random) {
+    return right<16>(random);
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ namespace {
                   _mm256_srai_epi32(half_of(source, 1), bits));
 }
 
-[[maybe_unused]] int largest_lane(simde__m512i source) {
-    alignas(32) int lanes[8];
+[[maybe_unused]] unsigned largest_lane(simde__m512i source) {
+    alignas(32) unsigned lanes[8];
     _mm256_store_si256(reinterpret_cast<__m256i*>(lanes),
-                       _mm256_max_epi32(half_of(source, 0), half_of(source, 1)));
-    int largest = lanes[0];
-    for (const int lane : lanes) largest = lane > largest ? lane : largest;
+                       _mm256_max_epu32(half_of(source, 0), half_of(source, 1)));
+    unsigned largest = lanes[0];
+    for (const unsigned lane : lanes) largest = lane > largest ? lane : largest;
     return largest;
 }
 
@@ -107,7 +107,7 @@ namespace {
 #define _mm512_cvtps_epi32(source) nearest_ints(source)
 #define _mm512_cvtepi32_ps(source) floats_of_ints(source)
 #define _mm512_srai_epi32(source, bits) shifted_signed(source, bits)
-#define _mm512_reduce_max_epi32(source) largest_lane(source)
+#define _mm512_reduce_max_epu32(source) largest_lane(source)
 #define HEADRACE_AVX512_HEADER <simde/x86/avx512.h>
 #define update_avx512 update_avx512_emulated
 #include "cpu_adam/adamw_avx512.cc"
