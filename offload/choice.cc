@@ -93,6 +93,7 @@ bool uses_nvme(const Plan& plan) {
 }  // namespace
 
 TierShares activation_shares(const Workload& workload, const Plan& plan) {
+    CHECK_EQ(plan.act_homes.size(), layer_count(workload));
     std::array<uint32_t, 3> counts = {};
     for (uint32_t boundary = 1; boundary < head_layer(workload); ++boundary) {
         ++counts[static_cast<size_t>(plan.act_homes[boundary])];
@@ -101,6 +102,7 @@ TierShares activation_shares(const Workload& workload, const Plan& plan) {
 }
 
 TierShares stash_shares(const Plan& plan) {
+    CHECK(!plan.homes.empty());
     std::array<uint32_t, 3> counts = {};
     for (const PartHomes& homes : plan.homes) ++counts[static_cast<size_t>(homes.stash)];
     return shares_of(counts);

@@ -9,6 +9,15 @@
 
 namespace headrace::offload {
 
+// Layers that keep, the last ones first: those on the gpu, those before them in ram, and those
+// before these on nvme.
+struct KeptCounts {
+    uint32_t gpu = 0;
+    uint32_t ram = 0;
+    uint32_t nvme = 0;
+    bool operator==(const KeptCounts&) const = default;
+};
+
 // What a run fixes; what is empty is the planner's to choose.
 struct Fixed {
     std::optional<TierShares> parameters;   // homes of hi: by part, but by layer if some are on gpu
@@ -21,6 +30,8 @@ struct Fixed {
     std::optional<uint32_t> group;   // micro-batches per pass; more than there are: all
     std::optional<uint32_t> window;  // layers in flight; the same
     std::optional<double> twice_share;
+    std::optional<uint32_t> ring_slots{};  // of the rings in ram
+    std::optional<KeptCounts> kept{};      // more than can keep: all of them, the gpu's first
     std::optional<bool> keeps;  // true: every layer that can keeps what backward needs; false: none
     bool operator==(const Fixed&) const = default;
 };

@@ -182,7 +182,8 @@ class Search {
                                                  : tiers({Tier::ram, Tier::nvme}));
         const std::vector<Tier> activations =
             fixed.activations ? std::vector{Tier::gpu} : tiers({Tier::gpu, Tier::ram, Tier::nvme});
-        for (const std::vector<uint32_t>& slots : {ring_slots, std::vector<uint32_t>{1}}) {
+        for (const std::vector<uint32_t>& open : {ring_slots, std::vector<uint32_t>{1}}) {
+            const std::vector<uint32_t> slots = fixed_or(fixed.ring_slots, open);
             for (const uint32_t group : groups()) {
                 for (const uint32_t window : fixed_or(fixed.window, {2u, 1u})) {
                     for (const Tier activation : activations) {
@@ -206,9 +207,10 @@ class Search {
         return std::nullopt;
     }
 
-    // Whether it fits, with all layers keeping where that is fixed.
+    // Whether it fits, with as many layers keeping as are fixed.
     bool keep_all_if_asked(Choice& choice) {
         keep_nothing(choice);
+        if (question_.fixed.kept) keep_fixed(choice, *question_.fixed.kept);
         if (!must_keep()) return fits(choice);
         const TierBytes bare = quick_needs_of(plan_of_choice(choice));
         if (missing_of(bare) == 0) keep_most(choice, bare, tiers({Tier::ram, Tier::nvme}).back());
@@ -216,6 +218,18 @@ class Search {
         keep_nothing(choice);
         choice.gpu_kept_count = layers_that_can_keep();  // for the numbers
         return fits(choice);
+    }
+
+    void keep_fixed(Choice& choice, const KeptCounts& kept) const {
+        uint32_t left = layers_that_can_keep();
+        const auto take = [&left](uint32_t count) {
+            const uint32_t taken = std::min(count, left);
+            left -= taken;
+            return taken;
+        };
+        choice.gpu_kept_count = take(kept.gpu);
+        choice.ram_kept_count = take(kept.ram);
+        if (question_.path_count > 0) choice.nvme_kept_count = take(kept.nvme);
     }
 
     static void keep_nothing(Choice& choice) {
@@ -321,7 +335,8 @@ class Search {
     // all that ram has no room for on nvme: what is kept there is written and read once, which may
     // cost less than to compute it again.
     void promise_keeping(const Choice& bare) {
-        if (must_keep() || question_.fixed.keeps == false || layers_that_can_keep() == 0) {
+        const bool is_fixed = question_.fixed.keeps.has_value() || question_.fixed.kept.has_value();
+        if (is_fixed || layers_that_can_keep() == 0) {
             return promise(bare);
         }
         const std::optional<TierBytes> needs = try_choice(bare);

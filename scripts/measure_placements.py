@@ -62,10 +62,10 @@ def table(measured):
         needs = found[0]["part"]
         slots = needs["ram_bytes"] + (0 if found[0]["emulated"] else needs["gpu_bytes"])
         peak = max(one["peak_rss_bytes"] for one in found)
+        ratio = statistics.median(one["step_s"] / longest_lane_s(one) for one in found)
         lines.append(f"| {percent}% | {twice} | {step_s:.2f} | {found[0]['tokens'] / step_s:.1f} | "
                      f"{first / step_s:.2f} | {peak / 1e9:.2f} GB | {slots / 1e9:.2f} GB | "
-                     f"{statistics.median(one['step_s'] / longest_lane_s(one) for one in found):.2f}"
-                     " |")
+                     f"{ratio:.2f} |")
     return "\n".join(lines)
 
 

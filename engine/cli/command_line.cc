@@ -29,10 +29,17 @@ constexpr const char* exit_codes =
 struct Parsed {
     std::vector<std::string> train_words;
     std::vector<std::string> nvme_paths;
+    std::string machine_file;
+    std::string emulated_file;
     std::vector<std::string> plan_words;
     PlanCommand plan;
     std::vector<std::string> rehearse_words;
     RehearseCommand rehearse;
+    std::vector<std::string> tune_words;
+    TuneCommand tune;
+    std::vector<std::string> step_words;
+    std::vector<std::string> step_batches = {"1x8", "4x32"};
+    BenchStepCommand step;
     ExportCommand export_command;
     InitCommand init;
     RandomModelCommand random_model;
@@ -75,12 +82,40 @@ Exit refused(const std::string& why) {
     return {.code = 2, .text = fmt::format("{}\nTry: headrace --help\n", why)};
 }
 
+// What was typed: places, and key=value after them.
+struct Words {
+    std::vector<std::string> places;
+    std::vector<std::string> overrides;
+};
+
+Words split(const std::vector<std::string>& all) {
+    Words words;
+    for (const std::string& word : all) {
+        (is_override(word) ? words.overrides : words.places).push_back(word);
+    }
+    return words;
+}
+
+// Options that mean a key of the run file. Paths are added last; a machine or a card that is typed
+// as key=value on the same line wins.
+void add_options(const Parsed& parsed, std::vector<std::string>& overrides) {
+    const auto put_first = [&](std::string_view key, const std::string& value) {
+        if (!value.empty()) {
+            overrides.insert(overrides.begin(), fmt::format("{}={}", key, yaml_quoted(value)));
+        }
+    };
+    put_first("machine", parsed.machine_file);
+    put_first("emulate", parsed.emulated_file);
+    if (parsed.nvme_paths.empty()) return;
+    std::vector<std::string> quoted;
+    for (const std::string& path : parsed.nvme_paths) quoted.push_back(yaml_quoted(path));
+    overrides.push_back(fmt::format("offload.nvme_paths=[{}]", fmt::join(quoted, ", ")));
+}
+
 CommandLine train_of(const Parsed& parsed) {
     TrainCommand command;
-    std::vector<std::string> places;
-    for (const std::string& word : parsed.train_words) {
-        (is_override(word) ? command.overrides : places).push_back(word);
-    }
+    const auto [places, overrides] = split(parsed.train_words);
+    command.overrides = overrides;
     if (places.size() == 2) {
         // Before what was typed, so that `model=...` on the same line wins.
         command.overrides.insert(
@@ -93,43 +128,74 @@ CommandLine train_of(const Parsed& parsed) {
             "train takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
             places.size(), fmt::join(places, " ")));
     }
-    if (!parsed.nvme_paths.empty()) {
-        std::vector<std::string> quoted;
-        for (const std::string& path : parsed.nvme_paths) quoted.push_back(yaml_quoted(path));
-        command.overrides.push_back(
-            fmt::format("offload.nvme_paths=[{}]", fmt::join(quoted, ", ")));
-    }
+    add_options(parsed, command.overrides);
     return command;
 }
 
-CommandLine plan_of(const Parsed& parsed) {
-    PlanCommand command = parsed.plan;
-    std::vector<std::string> places;
-    for (const std::string& word : parsed.plan_words) {
-        (is_override(word) ? command.overrides : places).push_back(word);
-    }
+// The commands that take one run file or model.
+template <typename Command>
+CommandLine command_on_one(std::string_view name, Command command,
+                           const std::vector<std::string>& typed, const Parsed& parsed) {
+    auto [places, overrides] = split(typed);
     if (places.size() != 1) {
-        return refused(fmt::format(
-            "plan takes a run file or a model, and then key=value; it got {} of them: {}",
-            places.size(), fmt::join(places, " ")));
+        return refused(
+            fmt::format("{} takes a run file or a model, and then key=value; it got {} of them: {}",
+                        name, places.size(), fmt::join(places, " ")));
     }
     command.what = places[0];
+    command.overrides = std::move(overrides);
+    add_options(parsed, command.overrides);
     return command;
 }
 
-CommandLine rehearse_of(const Parsed& parsed) {
-    RehearseCommand command = parsed.rehearse;
-    std::vector<std::string> places;
-    for (const std::string& word : parsed.rehearse_words) {
-        (is_override(word) ? command.overrides : places).push_back(word);
-    }
-    if (places.size() != 1) {
+CommandLine tune_of(const Parsed& parsed) {
+    TuneCommand command = parsed.tune;
+    auto [places, overrides] = split(parsed.tune_words);
+    if (places.empty() || places.size() > 2) {
         return refused(fmt::format(
-            "rehearse takes a run file or a model, and then key=value; it got {} of them: {}",
+            "tune takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
             places.size(), fmt::join(places, " ")));
     }
     command.what = places[0];
+    command.overrides = std::move(overrides);
+    if (places.size() == 2) {
+        command.overrides.insert(command.overrides.begin(), "train_data=" + yaml_quoted(places[1]));
+    }
+    add_options(parsed, command.overrides);
     return command;
+}
+
+// "4x32": samples of a micro-batch, micro-batches of a step.
+Result<BenchStepCommand::Batch> batch_of(const std::string& text) {
+    const auto number = [](std::string_view digits) {
+        int64_t value = 0;
+        const auto [rest, failure] =
+            std::from_chars(digits.data(), digits.data() + digits.size(), value);
+        const bool is_whole = failure == std::errc{} && rest == digits.data() + digits.size();
+        return is_whole && value >= 1 && value <= 1 << 20 ? value : 0;
+    };
+    const size_t cross = text.find('x');
+    if (cross != std::string::npos) {
+        const BenchStepCommand::Batch batch{
+            .row_count = number(std::string_view(text).substr(0, cross)),
+            .micro_batch_count = number(std::string_view(text).substr(cross + 1))};
+        if (batch.row_count > 0 && batch.micro_batch_count > 0) return batch;
+    }
+    return offload::Error{
+        offload::ErrorCode::usage,
+        fmt::format("--batches {}: samples of a micro-batch and micro-batches of a step, as in 1x8",
+                    text),
+        ""};
+}
+
+CommandLine bench_step_of(const Parsed& parsed) {
+    BenchStepCommand command = parsed.step;
+    for (const std::string& text : parsed.step_batches) {
+        const auto batch = batch_of(text);
+        if (!batch) return refused(batch.error().text());
+        command.batches.push_back(*batch);
+    }
+    return command_on_one("bench step", std::move(command), parsed.step_words, parsed);
 }
 
 // What a size is given as, within its bounds.
@@ -252,6 +318,7 @@ CommandLine bench_of(const CLI::App& bench, const Parsed& parsed) {
     if (name == "adam") return bench_adam_of(parsed);
     if (name == "link") return bench_link_of(parsed);
     if (name == "gemm") return bench_gemm_of(parsed);
+    if (name == "step") return bench_step_of(parsed);
     CHECK_EQ(name, "nvme");
     return bench_nvme_of(parsed);
 }
@@ -355,6 +422,45 @@ void add_bench_gemm(CLI::App& bench, Parsed& parsed) {
     add_rounds(*gemm, parsed.gemm.rounds, parsed.gemm.seconds_min, parsed.gemm.is_json);
 }
 
+void add_machine(CLI::App& command, Parsed& parsed) {
+    command.add_option("--machine", parsed.machine_file,
+                       "A machine file: rates to choose a placement by [this one's, as doctor "
+                       "--probe measured them]");
+}
+
+void add_nvme(CLI::App& command, Parsed& parsed) {
+    command.add_option("--nvme", parsed.nvme_paths, "A folder on a drive to use; once per drive")
+        ->allow_extra_args(false);
+}
+
+void add_bench_step(CLI::App& bench, Parsed& parsed) {
+    CLI::App* step = bench.add_subcommand(
+        "step",
+        "Steps of a part of a model beside their longest lane, as planned and three other "
+        "ways: many minutes");
+    step->add_option("what", parsed.step_words,
+                     "run.yaml | MODEL (a folder or a config.json), then key=value ...")
+        ->required();
+    add_nvme(*step, parsed);
+    step->add_option("--emulate", parsed.emulated_file, "A machine file whose card is pretended");
+    add_machine(*step, parsed);
+    step->add_option("--batches", parsed.step_batches,
+                     "Samples of a micro-batch x micro-batches of a step; a list")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    step->add_option("--layers", parsed.step.block_count, "Blocks of the part")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    step->add_option("--steps", parsed.step.step_count, "Steps of each measurement")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    step->add_option("--rounds", parsed.step.rounds, "Of all rows, interleaved; medians are shown")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    step->add_flag("--json", parsed.step.is_json, "Print one list of rows");
+}
+
 void add_doctor(CLI::App& app, Parsed& parsed) {
     CLI::App* doctor =
         app.add_subcommand("doctor", "Say what this machine offers, and what is in the way");
@@ -383,6 +489,7 @@ void add_bench(CLI::App& app, Parsed& parsed) {
     add_bench_adam(*bench, parsed);
     add_bench_link(*bench, parsed);
     add_bench_gemm(*bench, parsed);
+    add_bench_step(*bench, parsed);
     CLI::App* nvme = bench->add_subcommand(
         "nvme", "Drives, through the store of a run: a minute and 60 GB of writes on a fast drive");
     nvme->add_option("--path", parsed.bench.paths, "A folder on a drive to measure; once per drive")
@@ -436,15 +543,44 @@ void add_rehearse(CLI::App& app, Parsed& parsed) {
     rehearse->add_option("--steps", parsed.rehearse.step_count, "Steps that are measured")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
+    add_machine(*rehearse, parsed);
     rehearse->add_flag("--json", parsed.rehearse.is_json, "Print one object");
+}
+
+void add_tune(CLI::App& app, Parsed& parsed) {
+    CLI::App* tune = app.add_subcommand(
+        "tune",
+        "Measure the few placements that are foretold to be the fastest, and write a run "
+        "file with the winner");
+    tune->add_option("what", parsed.tune_words, "run.yaml | MODEL DATA, then key=value ...")
+        ->required();
+    add_nvme(*tune, parsed);
+    add_machine(*tune, parsed);
+    tune->add_option("--layers", parsed.tune.block_count, "Blocks of the part")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    tune->add_option("--steps", parsed.tune.step_count, "Steps of each measurement")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    tune->add_option("--rounds", parsed.tune.round_count, "Of all candidates, interleaved")
+        ->check(CLI::Range(2, 100))
+        ->capture_default_str();
+    tune->add_option("--candidates", parsed.tune.candidate_count,
+                     "Placements that are measured, the planner's among them")
+        ->check(CLI::Range(2, 32))
+        ->capture_default_str();
+    tune->add_option("--out", parsed.tune.out,
+                     "The run file to write [RUN.tuned.yaml, tuned.yaml]");
+    tune->add_flag("--overwrite", parsed.tune.is_overwriting, "Write it over one that is there");
+    tune->add_flag("--json", parsed.tune.is_json, "Print one object");
 }
 
 void add_commands(CLI::App& app, Parsed& parsed) {
     CLI::App* train = app.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
     train->add_option("what", parsed.train_words, "run.yaml | MODEL DATA, then key=value ...")
         ->required();
-    train->add_option("--nvme", parsed.nvme_paths, "A folder on a drive to use; once per drive")
-        ->allow_extra_args(false);
+    add_nvme(*train, parsed);
+    add_machine(*train, parsed);
     train->footer(help_of_keys());
 
     CLI::App* plan = app.add_subcommand(
@@ -470,6 +606,7 @@ void add_commands(CLI::App& app, Parsed& parsed) {
         ->check(CLI::Range(0.0, 1e6));
 
     add_rehearse(app, parsed);
+    add_tune(app, parsed);
 
     CLI::App* to_export =
         app.add_subcommand("export", "Write a run's model as a Hugging Face folder");
@@ -546,8 +683,11 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     CHECK_EQ(app.get_subcommands().size(), 1u);
     const std::string name = app.get_subcommands().front()->get_name();
     if (name == "train") return train_of(parsed);
-    if (name == "plan") return plan_of(parsed);
-    if (name == "rehearse") return rehearse_of(parsed);
+    if (name == "plan") return command_on_one("plan", parsed.plan, parsed.plan_words, parsed);
+    if (name == "rehearse") {
+        return command_on_one("rehearse", parsed.rehearse, parsed.rehearse_words, parsed);
+    }
+    if (name == "tune") return tune_of(parsed);
     if (name == "export") return parsed.export_command;
     if (name == "doctor") return doctor_of(parsed);
     if (name == "store") return store_of(*app.get_subcommands().front(), parsed.store);

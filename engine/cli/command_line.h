@@ -15,7 +15,7 @@
 
 namespace headrace::engine {
 
-// headrace train run.yaml [key=value ...], or train MODEL DATA [--nvme PATH]... [key=value ...]
+// headrace train run.yaml, or train MODEL DATA, [--nvme PATH]... [--machine FILE] [key=value ...]
 struct TrainCommand {
     std::string run_file;                // empty: MODEL and DATA are among the overrides
     std::vector<std::string> overrides;  // "key=value", in the order given
@@ -51,12 +51,27 @@ struct PlanCommand {
     std::string html_file;  // empty: none is written
 };
 
-// headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--json] [key=value ...]
+// headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--machine FILE] [--json]
+//                   [key=value ...]
 struct RehearseCommand {
     std::string what;                    // as of a plan
     std::vector<std::string> overrides;  // "key=value", in the order given
     int64_t block_count = 3;
     int64_t step_count = 4;
+    bool is_json = false;
+};
+
+// headrace tune run.yaml|MODEL [DATA] [--layers N] [--steps N] [--rounds N] [--candidates N]
+//               [--machine FILE] [--out FILE [--overwrite]] [--json] [key=value ...]
+struct TuneCommand {
+    std::string what;                    // a run file or a model; its data is among the overrides
+    std::vector<std::string> overrides;  // "key=value", in the order given
+    int64_t block_count = 3;
+    int64_t step_count = 2;  // of a rehearsal
+    int64_t round_count = 3;
+    int64_t candidate_count = 4;
+    std::string out;  // the run file to write; empty: named after `what`
+    bool is_overwriting = false;
     bool is_json = false;
 };
 
@@ -126,6 +141,22 @@ struct BenchGemmCommand {
     bool is_json = false;
 };
 
+// headrace bench step run.yaml|MODEL [--nvme PATH]... [--emulate FILE] [--machine FILE]
+//                     [--batches 1x8,4x32] [options] [key=value ...]
+struct BenchStepCommand {
+    struct Batch {
+        int64_t row_count = 1;          // of a micro-batch
+        int64_t micro_batch_count = 1;  // of a step
+    };
+    std::string what;                    // as of a plan
+    std::vector<std::string> overrides;  // "key=value", in the order given
+    std::vector<Batch> batches;
+    int64_t block_count = 3;
+    int64_t step_count = 3;  // of a rehearsal
+    uint32_t rounds = 3;     // 1 to 100
+    bool is_json = false;
+};
+
 // headrace random-model SHAPE OUT [--layers N] [--seed S]
 struct RandomModelCommand {
     std::string shape;  // a config.json, or the folder or name of a model
@@ -141,9 +172,9 @@ struct Exit {
 };
 
 using CommandLine =
-    std::variant<TrainCommand, PlanCommand, RehearseCommand, ExportCommand, DoctorCommand,
-                 InitCommand, StoreCommand, BenchNvmeCommand, BenchAdamCommand, BenchLinkCommand,
-                 BenchGemmCommand, RandomModelCommand, Exit>;
+    std::variant<TrainCommand, PlanCommand, RehearseCommand, TuneCommand, ExportCommand,
+                 DoctorCommand, InitCommand, StoreCommand, BenchNvmeCommand, BenchAdamCommand,
+                 BenchLinkCommand, BenchGemmCommand, BenchStepCommand, RandomModelCommand, Exit>;
 
 // `arguments` without the program's name.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);

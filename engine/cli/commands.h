@@ -22,6 +22,7 @@ struct CommandContext {
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);
 offload::Status run_command(const PlanCommand& command, const CommandContext& context);
 offload::Status run_command(const RehearseCommand& command, const CommandContext& context);
+offload::Status run_command(const TuneCommand& command, const CommandContext& context);
 offload::Status run_command(const ExportCommand& command, const CommandContext& context);
 // Its table, without the rates that --probe asks for.
 offload::Status run_command(const DoctorCommand& command, const CommandContext& context);
@@ -33,6 +34,7 @@ offload::Status run_command(const BenchNvmeCommand& command, const CommandContex
 offload::Status run_command(const BenchAdamCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchLinkCommand& command, const CommandContext& context);
 offload::Status run_command(const BenchGemmCommand& command, const CommandContext& context);
+offload::Status run_command(const BenchStepCommand& command, const CommandContext& context);
 offload::Status run_command(const RandomModelCommand& command, const CommandContext& context);
 
 }  // namespace headrace::engine

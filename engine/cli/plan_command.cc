@@ -9,6 +9,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_inputs.h"
 #include "engine/cli/plan_ranks.h"
+#include "engine/cli/run_inputs.h"
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/machine_file.h"
 #include "engine/train/forecast.h"
@@ -21,10 +22,10 @@ using offload::Status;
 namespace {
 
 // The machine that was named, or this one as it was measured.
-Result<MachineFile> read_machine_of(const PlanCommand& command, const Environment& environment) {
+Result<MachineFile> read_machine_of(const PlanCommand& command, const RunConfig& config,
+                                    const Environment& environment) {
     if (!command.machine_file.empty()) return load_machine(command.machine_file);
-    Result<std::optional<MachineFile>> measured =
-        load_measured_machine(environment.measured_machine);
+    Result<std::optional<MachineFile>> measured = read_rates(config, environment);
     if (!measured) return measured.error();
     if (*measured) return std::move(**measured);
     return offload::Error{offload::ErrorCode::usage,
@@ -38,20 +39,20 @@ Status write_text(const std::string& path, const std::string& text) {
     file << text;
     file.close();
     if (file) return {};
-    return offload::Error{offload::ErrorCode::failed,
-                          fmt::format("cannot write the drawing '{}': {}", path,
-                                      std::strerror(errno)),
-                          "--html names a file in a folder that exists"};
+    return offload::Error{
+        offload::ErrorCode::failed,
+        fmt::format("cannot write the drawing '{}': {}", path, std::strerror(errno)),
+        "--html names a file in a folder that exists"};
 }
 
 }  // namespace
 
 Status run_command(const PlanCommand& command, const CommandContext& context) {
-    const Result<MachineFile> machine = read_machine_of(command, context.environment);
-    if (!machine) return machine.error();
     const Result<LoadedConfig> loaded = read_plan_settings(command.what, command.overrides);
     if (!loaded) return loaded.error();
     const RunConfig& config = loaded->config;
+    const Result<MachineFile> machine = read_machine_of(command, config, context.environment);
+    if (!machine) return machine.error();
     const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
     if (command.rank_count > 0) {

@@ -1,14 +1,7 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <ctime>
-
-#include "engine/cli/bench_gemm.h"
 #include "engine/cli/commands.h"
-#include "engine/cli/measure_machine.h"
-#include "engine/cli/shape_of_model.h"
-#include "engine/config/cores.h"
+#include "engine/cli/probe_machine.h"
 
 namespace headrace::engine {
 
@@ -20,31 +13,9 @@ offload::Status probe_machine(const DoctorCommand& command, const CommandContext
                               "there is no home folder to keep the measured rates in",
                               "name a file with --out"};
     }
-    MeasureOptions options{
-        .nvme_paths = command.nvme_paths,
-        .shape = default_shape(),
-        .shape_name = "a shape of 0.4 billion parameters",
-        .token_count = command.token_count,
-        .compute_thread_count = static_cast<int>(usable_core_count()),
-        .update_thread_count = command.update_thread_count,
-        .seconds = command.seconds,
-        .when = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr))),
-        .should_stop = [&context] { return context.stop_signal() != 0; },
-        .say = [&context](const std::string& line) { context.terminal.say(line); },
-        .on_stuck =
-            [&context](const std::string& why) {
-                context.terminal.fail(why);
-                _exit(static_cast<int>(offload::ErrorCode::failed));
-            }};
-    if (!command.model.empty()) {
-        const offload::Result<Shape> named = read_shape(command.model, context.environment);
-        if (!named) return named.error();
-        options.shape = named->config;
-        options.shape_name = command.model;
-    }
-    const offload::Result<MeasuredMachine> measured = measure_machine(options);
+    const offload::Result<MeasuredMachine> measured = measure_and_keep(
+        command, context, [&context](const std::string& line) { context.terminal.say(line); });
     if (!measured) return measured.error();
-    if (offload::Status status = write_machine(*measured, path); !status) return status;
     return context.terminal.print(yaml_of(*measured) + fmt::format("# kept in {}\n", path));
 }
 

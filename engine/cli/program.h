@@ -26,7 +26,8 @@ struct ProgramHooks {
 template <class Command>
 inline constexpr bool always_computes =
     std::is_same_v<Command, TrainCommand> || std::is_same_v<Command, RehearseCommand> ||
-    std::is_same_v<Command, BenchGemmCommand>;
+    std::is_same_v<Command, TuneCommand> || std::is_same_v<Command, BenchGemmCommand> ||
+    std::is_same_v<Command, BenchStepCommand>;
 bool computes(const CommandLine& line);
 
 // `headrace`. Does not return where it becomes headrace_torch.

@@ -15,7 +15,6 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/find_model.h"
-#include "engine/config/machine_file.h"
 #include "engine/data/prepare.h"
 #include "nvme/run_folder.h"
 #include "offload/check.h"
@@ -181,6 +180,8 @@ Status check_run(const RunConfig& config, const Environment& environment) {
         const Result<MachineFile> card = load_machine(config.emulate);
         if (!card) return wrap(card.error(), "emulate");
     }
+    const Result<std::optional<MachineFile>> rates = read_rates(config, environment);
+    if (!rates) return rates.error();
     if (Status status = check_output_dir(config.output_dir); !status) return status;
     if (Status status = check_nvme_paths(config.offload.nvme_paths); !status) return status;
     const Result<ModelShape> model = read_model_shape(config.model, environment);
@@ -191,6 +192,14 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);
     if (!checkpoint) return checkpoint.error();
     return checkpoint->check_against(layers_of(model->config));
+}
+
+Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
+                                              const Environment& environment) {
+    if (config.machine.empty()) return load_measured_machine(environment.measured_machine);
+    Result<MachineFile> machine = load_machine(config.machine);
+    if (!machine) return wrap(machine.error(), "machine");
+    return std::optional(std::move(*machine));
 }
 
 Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {

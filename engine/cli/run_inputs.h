@@ -8,6 +8,7 @@
 
 #include "engine/cli/environment.h"
 #include "engine/config/load_config.h"
+#include "engine/config/machine_file.h"
 #include "engine/data/dataset.h"
 #include "engine/models/llama.h"
 #include "offload/result.h"
@@ -27,6 +28,11 @@ struct RunInputs {
 // model's shape and the headers of its weights, paths that are missing or may not be written to, no
 // room for the trained model. Writes nothing. Error: usage, does_not_fit, bad_data or failed.
 offload::Status check_run(const RunConfig& config, const Environment& environment);
+
+// The rates that a run's placement is chosen by: of its `machine`, else of this one as it was
+// measured; nothing: it was not. Error: usage.
+offload::Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
+                                                       const Environment& environment);
 
 // Error: usage, bad_data or failed, as of the part that refused.
 offload::Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& environment);

@@ -87,7 +87,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
                               ""};
     }
     Result<std::optional<MachineFile>> machine =
-        load_measured_machine(context.environment.measured_machine);
+        read_rates(inputs->loaded.config, context.environment);
     if (!machine) return machine.error();
     Terminal& terminal = context.terminal;
     for (const std::string& note : inputs->notes) terminal.say(note);

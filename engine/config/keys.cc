@@ -25,6 +25,8 @@ constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"
 
 // More only wait for each other, and the system refuses to start them at some number.
 constexpr int64_t threads_max = 512;
+// Each takes its part's bytes of ram; far fewer are ever of use.
+constexpr int64_t ring_slots_max = 4096;
 
 constexpr auto none = OptionalCountField::Extra::none;
 constexpr auto all = OptionalCountField::Extra::all;
@@ -47,6 +49,8 @@ constexpr Key key_table[] = {
                  [](RunConfig& c, size_t i) { c.device = static_cast<Device>(i); }}},
     {"emulate", "a machine file whose card is pretended: ops take its time, nothing is trained",
      TextField{[](RunConfig& c) -> auto& { return c.emulate; }}},
+    {"machine", "a machine file: rates to choose a placement by, instead of this machine's",
+     TextField{[](RunConfig& c) -> auto& { return c.machine; }}},
     {"dtype", "compute dtype: bf16 | fp16 | fp32",
      DtypeField{[](RunConfig& c) -> auto& { return c.dtype; }}},
     {"loss_scale", "fp16: a fixed loss scale; 0: dynamic, as in DeepSpeed",
@@ -161,6 +165,18 @@ constexpr Key key_table[] = {
     {"offload.advanced.update_twice",
      "share of the parts on nvme that are updated before forward and again in backward",
      OptionalShareField{[](RunConfig& c) -> auto& { return c.offload.advanced.update_twice; }}},
+    {"offload.advanced.ring_slots", "parts of a kind on their way through ram at a time",
+     OptionalCountField{[](RunConfig& c) -> auto& { return c.offload.advanced.ring_slots; }, 1,
+                        none, ring_slots_max}},
+    {"offload.advanced.blocks_kept_on_gpu", "the last blocks, which are not computed again",
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.blocks_kept_on_gpu; }, 0}},
+    {"offload.advanced.blocks_kept_in_ram", "those before them that are not computed again either",
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.blocks_kept_in_ram; }, 0}},
+    {"offload.advanced.blocks_kept_on_nvme", "those before these that are not either",
+     OptionalCountField{[](RunConfig& c) -> auto&
+                            { return c.offload.advanced.blocks_kept_on_nvme; }, 0}},
     {"offload.advanced.update_threads", "threads of the optimizer update",
      OptionalCountField{[](RunConfig& c) -> auto&
                             { return c.offload.advanced.update_threads; }, 1, none, threads_max}},

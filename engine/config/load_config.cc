@@ -118,6 +118,7 @@ class Loader {
     void check_loss_scale();
     void check_evaluation();
     void check_emulation();
+    void check_keeping();
     void check_tiers();
     void check_commits();
 
@@ -296,6 +297,20 @@ void Loader::check_emulation() {
     }
 }
 
+void Loader::check_keeping() {
+    const RunConfig& config = loaded.config;
+    if (!config.gradient_checkpointing) return;
+    for (const std::string_view key :
+         {"offload.advanced.blocks_kept_on_gpu", "offload.advanced.blocks_kept_in_ram",
+          "offload.advanced.blocks_kept_on_nvme"}) {
+        if (!is_given(key)) continue;
+        fault(loaded.origins[std::string(key)], key,
+              fmt::format("cannot be together with gradient_checkpointing ({}), which says it of "
+                          "all blocks",
+                          *config.gradient_checkpointing));
+    }
+}
+
 void Loader::check_tiers() {
     const OffloadConfig& offload = loaded.config.offload;
     if (!offload.nvme_paths.empty()) return;
@@ -309,6 +324,9 @@ void Loader::check_tiers() {
     if (is_on_nvme(offload.advanced.stash_tier)) users.push_back("offload.advanced.stash_tier");
     if (offload.advanced.accumulator_tier == Tier::nvme) {
         users.push_back("offload.advanced.accumulator_tier");
+    }
+    if (offload.advanced.blocks_kept_on_nvme.value_or(0) > 0) {
+        users.push_back("offload.advanced.blocks_kept_on_nvme");
     }
     if (offload.nvme_budget_bytes) users.push_back("offload.nvme_budget");
     if (users.empty()) return;
@@ -358,6 +376,7 @@ void Loader::finish() {
     check_loss_scale();
     check_evaluation();
     check_emulation();
+    check_keeping();
     check_tiers();
     check_commits();
 }

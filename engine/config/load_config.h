@@ -50,6 +50,10 @@ offload::Result<LoadedConfig> load_config(const std::string& path,
 // every value with a comment of its origin.
 std::string resolved_yaml(const LoadedConfig& loaded);
 
+// A run file with the settings that were given alone, each with its origin, after `head`, lines of
+// comment: parse_config makes the same RunConfig of it.
+std::string given_yaml(const LoadedConfig& loaded, const std::vector<std::string>& head);
+
 // The text that `headrace init` prints: a run file for model and data with the keys most people
 // change, each with its default and a comment; parse_config accepts it as it is. max_length is
 // lowered to the model's positions where these are known.

@@ -49,6 +49,12 @@ struct AdvancedConfig {
     std::optional<offload::Tier> accumulator_tier;  // fp32 sums between passes: ram or nvme
     // The share of parts on nvme whose update is computed twice (offload/slots.h, Plan::twice).
     std::optional<double> update_twice;
+    std::optional<int64_t> ring_slots{};  // parts of a kind on their way through ram at a time
+    // Blocks that keep what their backward needs, the last ones first: on the gpu, those before
+    // them in ram, those before these on nvme. Where one of the three is given, the others are 0.
+    std::optional<int64_t> blocks_kept_on_gpu{};
+    std::optional<int64_t> blocks_kept_in_ram{};
+    std::optional<int64_t> blocks_kept_on_nvme{};
     std::optional<int64_t> update_threads;
     std::optional<int64_t> compute_threads;  // part of the numerics record
     Kernels kernels = Kernels::fused;        // the other one: part of the numerics record too
@@ -57,6 +63,11 @@ struct AdvancedConfig {
     std::string trace{};  // a file to write what ran when to; empty: none
     bool operator==(const AdvancedConfig&) const = default;
 };
+
+inline bool says_what_is_kept(const AdvancedConfig& advanced) {
+    return advanced.blocks_kept_on_gpu || advanced.blocks_kept_in_ram ||
+           advanced.blocks_kept_on_nvme;
+}
 
 struct OffloadConfig {
     // Ceilings per tier.
@@ -95,6 +106,8 @@ struct RunConfig {
 
     Device device = Device::automatic;
     std::string emulate{};  // a machine file: its card is pretended; empty: none is
+    // A machine file: the rates that placements are chosen by; empty: this machine's, as measured.
+    std::string machine{};
     offload::Dtype dtype = offload::Dtype::bf16;
     LossScaleRule loss_scale;   // obeyed where dtype is fp16
     int64_t max_length = 2048;  // tokens per sample

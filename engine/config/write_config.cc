@@ -29,8 +29,9 @@ class YamlWriter {
   private:
     void open(std::string_view section) {
         CHECK(section.starts_with(section_));  // sections are opened from the outside in
-        section_ = section;
         const size_t dot = section.rfind('.');
+        if (dot != std::string_view::npos && section_.empty()) open(section.substr(0, dot));
+        section_ = section;
         text += fmt::format("{}{}:\n", indent().substr(2), section.substr(dot + 1));
     }
     std::string indent() const {
@@ -71,6 +72,17 @@ std::string resolved_yaml(const LoadedConfig& loaded) {
         const auto origin = loaded.origins.find(std::string(key.name));
         writer.add(key.name, text_of_value(loaded.config, key),
                    origin == loaded.origins.end() ? "default" : origin->second);
+    }
+    return writer.text;
+}
+
+std::string given_yaml(const LoadedConfig& loaded, const std::vector<std::string>& head) {
+    YamlWriter writer;
+    for (const std::string& line : head) writer.text += "# " + line + "\n";
+    for (const Key& key : all_keys()) {
+        const auto origin = loaded.origins.find(std::string(key.name));
+        if (origin == loaded.origins.end()) continue;
+        writer.add(key.name, text_of_value(loaded.config, key), origin->second);
     }
     return writer.text;
 }

@@ -70,7 +70,11 @@ std::string rates_line(const HostRun& run) {
     }
     const bool has_drive = run.machine->machine.drive.read_bytes_per_s > 0;
     const bool needs_drive = !run.config.offload.nvme_paths.empty();
-    return fmt::format("rates: as measured on this machine{}{}",
+    const std::string whose =
+        run.config.machine.empty()
+            ? "as measured on this machine"
+            : fmt::format("of {}, '{}'", run.machine->machine.name, run.config.machine);
+    return fmt::format("rates: {}{}{}", whose,
                        needs_drive && !has_drive ? "; of the drives nominal" : "", card);
 }
 

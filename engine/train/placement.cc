@@ -46,8 +46,17 @@ std::vector<uint64_t> part_sizes(const RunConfig& config, uint64_t parameter_cou
 
 std::optional<uint32_t> count_of(const std::optional<int64_t>& fixed) {
     if (!fixed) return std::nullopt;
-    CHECK_GE(*fixed, 1);
+    CHECK_GE(*fixed, 0);
     return static_cast<uint32_t>(std::min<int64_t>(*fixed, std::numeric_limits<uint32_t>::max()));
+}
+
+std::optional<offload::KeptCounts> kept_by(const AdvancedConfig& advanced) {
+    const auto gpu = count_of(advanced.blocks_kept_on_gpu);
+    const auto ram = count_of(advanced.blocks_kept_in_ram);
+    const auto nvme = count_of(advanced.blocks_kept_on_nvme);
+    if (!gpu && !ram && !nvme) return std::nullopt;
+    return offload::KeptCounts{
+        .gpu = gpu.value_or(0), .ram = ram.value_or(0), .nvme = nvme.value_or(0)};
 }
 
 offload::Fixed fixed_by(const RunConfig& config) {
@@ -60,6 +69,8 @@ offload::Fixed fixed_by(const RunConfig& config) {
                          .group = count_of(advanced.micro_batches_per_pass),
                          .window = count_of(advanced.layers_in_flight),
                          .twice_share = advanced.update_twice,
+                         .ring_slots = count_of(advanced.ring_slots),
+                         .kept = kept_by(advanced),
                          .keeps = std::nullopt};
     if (config.gradient_checkpointing) fixed.keeps = !*config.gradient_checkpointing;
     return fixed;

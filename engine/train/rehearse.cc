@@ -9,6 +9,7 @@
 #include "engine/torch/threads.h"
 #include "engine/train/identity.h"
 #include "engine/train/resident.h"
+#include "engine/train/run_batches.h"
 #include "engine/train/run_engine.h"
 #include "engine/train/run_store.h"
 #include "engine/train/step_report.h"
@@ -92,33 +93,43 @@ class Run {
     Result<Rehearsal> run() {
         start_torch(threads_.compute_threads);
         warm_up_torch();
-        if (!config_.emulate.empty()) {
-            auto card = load_machine(config_.emulate);
-            if (!card) return card.error();
-            card_ = std::move(*card);
-        }
-        if (inputs_.train_data != nullptr) {
-            batches_.emplace(
-                *inputs_.train_data,
-                BatchOptions{
-                    .row_count = config_.per_device_train_batch_size,
-                    .micro_batches_per_step = config_.gradient_accumulation_steps,
-                    .step_count = inputs_.step_count + 1,
-                    .order = config_.shuffle ? SampleOrder::shuffled : SampleOrder::as_given,
-                    .seed = config_.seed});
-        }
-        if (Status status = place(); !status) return status.error();
+        if (Status status = prepare(); !status) return status.error();
+        for (const std::string& line : whole_.lines) reporter_.note(line);
+        part_ = part_of(whole_.placement, model_);
         if (Status status = make_engine(); !status) return status.error();
         if (Status status = load(); !status) return status.error();
         if (Status status = turn_steps(); !status) return status.error();
         return result();
     }
 
+    Result<HostPlacement> place_only() {
+        if (Status status = prepare(); !status) return status.error();
+        return std::move(whole_);
+    }
+
   private:
-    MicroBatchShape shape() {
-        if (batches_) return batches_->max_micro_batch_shape();
-        return {.row_count = config_.per_device_train_batch_size,
-                .column_count = config_.max_length};
+    // All that needs neither torch nor a drive.
+    Status prepare() {
+        if (!config_.emulate.empty()) {
+            auto card = load_machine(config_.emulate);
+            if (!card) return card.error();
+            card_ = std::move(*card);
+        }
+        if (inputs_.train_data != nullptr) {
+            BatchOptions options = train_batches(config_);
+            options.step_count = inputs_.step_count + 1;
+            batches_.emplace(*inputs_.train_data, options);
+        }
+        return place();
+    }
+
+    // Of the whole run, however few steps of it are turned.
+    std::vector<MicroBatchShape> shapes() const {
+        if (inputs_.train_data != nullptr) {
+            return largest_shapes(config_, *inputs_.train_data, inputs_.eval_data);
+        }
+        return {
+            {.row_count = config_.per_device_train_batch_size, .column_count = config_.max_length}};
     }
 
     int64_t micro_batch_count_of(int64_t step) const {
@@ -127,11 +138,12 @@ class Run {
     }
 
     Status place() {
-        shape_ = shape();
+        std::vector<MicroBatchShape> largest = shapes();
+        shape_ = largest.front();
         Result<HostPlacement> placed =
             place_on_host({.config = config_,
                            .model = inputs_.model,
-                           .shapes = {shape_},
+                           .shapes = std::move(largest),
                            .micro_batch_count_max = micro_batch_count_of(0),
                            .step_count = inputs_.step_count,
                            .threads = threads_,
@@ -141,8 +153,6 @@ class Run {
                            .saved_part_bytes = std::nullopt});
         if (!placed) return placed.error();
         whole_ = std::move(*placed);
-        for (const std::string& line : whole_.lines) reporter_.note(line);
-        part_ = part_of(whole_.placement, model_);
         return {};
     }
 
@@ -331,6 +341,11 @@ Placement part_of(const Placement& whole, const LlamaConfig& part_model) {
     CHECK_TEXT(fault == nullptr, fault == nullptr ? "" : fault);
     part.needs = offload::Sizes(part.workload).of(plan);
     return part;
+}
+
+Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs) {
+    const RehearsalReporter nobody;
+    return Run(inputs, nobody).place_only();
 }
 
 Result<Rehearsal> rehearse(const RehearsalInputs& inputs, const RehearsalReporter& reporter) {

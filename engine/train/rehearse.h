@@ -26,6 +26,7 @@ struct RehearsalInputs {
     const LlamaConfig& model;             // the whole
     std::string model_dir = {};           // with its weights; empty: they are made up
     const Dataset* train_data = nullptr;  // null: made-up tokens, every sample as long as may be
+    const Dataset* eval_data = nullptr;   // of the run, for its largest shapes; null: none
     int64_t block_count = 3;              // of the part; at most the model's
     int64_t step_count = 4;               // that are measured; one goes before them
     std::string drive_cache = {};         // nvme/drive_cache.h; empty: none
@@ -68,6 +69,9 @@ struct Rehearsal {
 // Errors: of place_on_host; of the checkpoint and the store; failed, where a signal asks to stop.
 offload::Result<Rehearsal> rehearse(const RehearsalInputs& inputs,
                                     const RehearsalReporter& reporter);
+
+// How the whole would be placed. Nothing is taken. Errors: of place_on_host, of the emulated card.
+offload::Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs);
 
 // The placement of the first and last layer and `block_count` blocks evenly taken from those
 // between, each as it is in `whole`.

@@ -16,6 +16,7 @@
 #include "engine/train/drive_watch.h"
 #include "engine/train/host_placement.h"
 #include "engine/train/resident.h"
+#include "engine/train/run_batches.h"
 #include "engine/train/run_engine.h"
 #include "engine/train/run_identity.h"
 #include "engine/train/run_store.h"
@@ -32,25 +33,6 @@ using offload::Status;
 using offload::Tier;
 
 namespace {
-
-BatchOptions train_batches(const RunConfig& config) {
-    return {.row_count = config.per_device_train_batch_size,
-            .micro_batches_per_step = config.gradient_accumulation_steps,
-            .epoch_count = config.num_train_epochs,
-            .step_count = config.max_steps,
-            .order = config.shuffle ? SampleOrder::shuffled : SampleOrder::as_given,
-            .seed = config.seed};
-}
-
-BatchOptions eval_batches(const RunConfig& config, const Dataset& data) {
-    const int64_t rows = config.per_device_eval_batch_size;
-    return {.row_count = rows,
-            .micro_batches_per_step = static_cast<int64_t>(offload::div_ceil(
-                static_cast<uint64_t>(data.sample_count()), static_cast<uint64_t>(rows))),
-            .epoch_count = 1,
-            .step_count = {},
-            .order = SampleOrder::by_length};
-}
 
 // One call of train(), in the order of its members.
 class Training {
@@ -129,15 +111,6 @@ class Training {
     }
 
     // The largest micro-batches: of training and, where there is one, of evaluation.
-    std::vector<MicroBatchShape> largest_shapes() {
-        std::vector<MicroBatchShape> shapes = {batches_.max_micro_batch_shape()};
-        if (inputs_.eval_data != nullptr) {
-            BatchPlan eval(*inputs_.eval_data, eval_batches(config_, *inputs_.eval_data));
-            shapes.push_back(eval.max_micro_batch_shape());
-        }
-        return shapes;
-    }
-
     // --- what was there before -----------------------------------------------------------------
 
     Status find_saved() {
@@ -211,7 +184,7 @@ class Training {
     }
 
     Status choose_placement() {
-        shapes_ = largest_shapes();
+        shapes_ = largest_shapes(config_, inputs_.train_data, inputs_.eval_data);
         Result<HostPlacement> placed = place_on_host(host_run());
         if (!placed) return placed.error();
         placed_ = std::move(*placed);

@@ -203,7 +203,7 @@ TEST(CommandLineTest, what_cannot_be_understood_exits_with_2_and_says_why) {
         {{}, "A subcommand is required"},
         {{"trian"}, "'trian' is no command; did you mean 'train'?"},
         {{"frobnicate", "x"},
-         "the commands are train, plan, rehearse, export, doctor, bench, init"},
+         "the commands are train, plan, rehearse, tune, export, doctor, bench, init"},
         {{"train"}, "required"},
         {{"train", "a", "b", "c"}, "it got 3 of them: a b c"},
         {{"train", "seed=1"}, "it got 0 of them"},

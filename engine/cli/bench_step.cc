@@ -1,0 +1,235 @@
+#include "engine/cli/bench_step.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+using offload::ErrorCode;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+enum class Way : uint8_t { planned, no_twice, one_at_a_time, classic };
+constexpr std::array all_ways = {Way::planned, Way::no_twice, Way::one_at_a_time, Way::classic};
+
+std::string_view name_of(Way way) {
+    switch (way) {
+        case Way::planned: return "as planned";
+        case Way::no_twice: return "no update twice";
+        case Way::one_at_a_time: return "one op at a time";
+        case Way::classic: return "classic order";
+    }
+    CHECK(false);
+}
+
+RunConfig config_of(const RunConfig& config, const BenchStepCommand::Batch& batch, Way way) {
+    CHECK_GE(batch.row_count, 1);
+    CHECK_GE(batch.micro_batch_count, 1);
+    RunConfig changed = config;
+    changed.per_device_train_batch_size = batch.row_count;
+    changed.gradient_accumulation_steps = batch.micro_batch_count;
+    AdvancedConfig& advanced = changed.offload.advanced;
+    if (way == Way::no_twice || way == Way::classic) advanced.update_twice = 0;
+    if (way == Way::one_at_a_time) advanced.overlap = false;
+    if (way == Way::classic) advanced.micro_batches_per_pass = advanced.layers_in_flight = 1;
+    return changed;
+}
+
+// A batch in one way, and what its rounds gave.
+struct Contestant {
+    BenchStepCommand::Batch batch;
+    Way way;
+    std::vector<Rehearsal> rehearsals{};
+    std::vector<LongestLane> lanes{};
+    std::vector<StepRates> rates{};
+
+    std::string name() const {
+        return fmt::format("{}x{}, {}", batch.row_count, batch.micro_batch_count, name_of(way));
+    }
+};
+
+std::vector<double> ratios(const std::vector<double>& over, const std::vector<double>& under) {
+    CHECK_EQ(over.size(), under.size());
+    std::vector<double> each;
+    for (size_t i = 0; i < over.size(); ++i) each.push_back(over[i] / under[i]);
+    return each;
+}
+
+std::vector<double> steps_of(const Contestant& one) {
+    std::vector<double> steps;
+    for (const Rehearsal& rehearsal : one.rehearsals) steps.push_back(rehearsal.step_s);
+    return steps;
+}
+
+class Bench {
+  public:
+    Bench(const BenchStepCommand& command, const StepBenchContext& context, StepCeilings& ceilings)
+        : command_(command), context_(context), ceilings_(ceilings) {
+        for (const auto& batch : command.batches) {
+            for (const Way way : all_ways) contestants_.push_back({.batch = batch, .way = way});
+        }
+    }
+
+    Status run() {
+        for (uint32_t round = 0; round < command_.rounds; ++round) {
+            for (size_t i = 0; i < contestants_.size(); ++i) {
+                const size_t index = round % 2 == 0 ? i : contestants_.size() - 1 - i;
+                Contestant& one = contestants_[index];
+                if (misfits_.contains(index)) continue;
+                const Status status = measure(one, round);
+                if (status) continue;
+                if (status.error().code != ErrorCode::does_not_fit || round > 0) return status;
+                misfits_.emplace(index, status.error());
+            }
+        }
+        if (misfits_.size() == contestants_.size()) return misfits_.begin()->second;
+        return {};
+    }
+
+    StepBench result() const {
+        StepBench bench;
+        for (const Contestant& one : contestants_) {
+            if (!one.rehearsals.empty()) bench.rows.push_back(row_of(one));
+        }
+        for (const auto& [index, error] : misfits_) {
+            bench.notes.push_back(fmt::format("{}: {}", contestants_[index].name(), error.text()));
+        }
+        CHECK(!bench.rows.empty());
+        const Rehearsal& first = first_rehearsal();
+        bench.title = fmt::format(
+            "{}{}, {} of {} blocks at full width, {} interleaved rounds of {} steps",
+            first.emulated.empty() ? "" : "EMULATED " + first.emulated + ": ", context_.model_name,
+            first.block_count, first.whole_block_count, command_.rounds, command_.step_count);
+        return bench;
+    }
+
+  private:
+    Status measure(Contestant& one, uint32_t round) {
+        const Result<StepRates> rates = ceilings_.measure();
+        if (!rates) return rates.error();
+        const RunConfig config = config_of(context_.inputs.config, one.batch, one.way);
+        const RehearsalInputs& given = context_.inputs;
+        Result<Rehearsal> rehearsal = rehearse({.config = config,
+                                                .model = given.model,
+                                                .model_dir = given.model_dir,
+                                                .train_data = given.train_data,
+                                                .eval_data = given.eval_data,
+                                                .block_count = given.block_count,
+                                                .step_count = given.step_count,
+                                                .drive_cache = given.drive_cache,
+                                                .machine = given.machine,
+                                                .drives = given.drives},
+                                               context_.reporter);
+        if (!rehearsal) return rehearsal.error();
+        one.rates.push_back(*rates);
+        one.lanes.push_back(longest_lane(*rehearsal, *rates));
+        one.rehearsals.push_back(std::move(*rehearsal));
+        if (context_.say) {
+            context_.say(fmt::format("round {} of {}, {}: {:.3g} s, {} {:.3g} s", round + 1,
+                                     command_.rounds, one.name(), one.rehearsals.back().step_s,
+                                     one.lanes.back().name, one.lanes.back().seconds));
+        }
+        return {};
+    }
+
+    const Rehearsal& first_rehearsal() const {
+        const auto one = std::ranges::find_if(
+            contestants_, [](const Contestant& each) { return !each.rehearsals.empty(); });
+        CHECK(one != contestants_.end());
+        return one->rehearsals.front();
+    }
+
+    // Over the same batch's step in another way, round by round; 0: that way does not fit.
+    double of(Way way, const Contestant& one) const {
+        for (const Contestant& other : contestants_) {
+            const bool is_it = other.way == way && other.batch.row_count == one.batch.row_count &&
+                               other.batch.micro_batch_count == one.batch.micro_batch_count;
+            if (!is_it || other.rehearsals.size() != one.rehearsals.size()) continue;
+            return median_of(ratios(steps_of(one), steps_of(other)));
+        }
+        return 0;
+    }
+
+    BenchRow row_of(const Contestant& one) const {
+        CHECK(!one.rehearsals.empty());
+        CHECK_EQ(one.lanes.size(), one.rehearsals.size());
+        const std::vector<double> steps = steps_of(one);
+        std::vector<double> lanes;
+        std::map<std::string, int> count_of_name;
+        for (const LongestLane& lane : one.lanes) {
+            lanes.push_back(lane.seconds);
+            ++count_of_name[lane.name];
+        }
+        const auto longest = std::ranges::max_element(count_of_name, {},
+                                                      [](const auto& each) { return each.second; });
+        const auto rate = [&](double StepRates::*member) {
+            std::vector<double> each;
+            for (const StepRates& rates : one.rates) each.push_back(rates.*member);
+            return median_of(std::move(each));
+        };
+        BenchRow row{.name = one.name(),
+                     .unit = "s",
+                     .samples = steps,
+                     .achieved = median_of(steps),
+                     .ceiling = median_of(lanes),
+                     .against = longest->first};
+        const Rehearsal& last = one.rehearsals.back();
+        row.facts = {{"tokens", static_cast<uint64_t>(last.token_count)},
+                     {"way", std::string(name_of(one.way))},
+                     {"longest", longest->first},
+                     {"ratio_by_round", median_of(ratios(steps, lanes))},
+                     {"of_one_op_at_a_time", of(Way::one_at_a_time, one)},
+                     {"of_classic_order", of(Way::classic, one)},
+                     {"read_bytes_per_s", rate(&StepRates::read_bytes)},
+                     {"write_bytes_per_s", rate(&StepRates::written_bytes)},
+                     {"update_parameters_per_s", rate(&StepRates::updated_parameters)},
+                     {"foretold_s", last.part.forecast.step_s},
+                     {"peak_rss_bytes", last.peak_rss_bytes},
+                     {"emulated", last.emulated}};
+        return row;
+    }
+
+    const BenchStepCommand& command_;
+    const StepBenchContext& context_;
+    StepCeilings& ceilings_;
+    std::vector<Contestant> contestants_;
+    std::map<size_t, offload::Error> misfits_;  // by contestant
+};
+
+}  // namespace
+
+Result<StepBench> bench_step(const BenchStepCommand& command, const StepBenchContext& context) {
+    CHECK(!command.batches.empty());
+    CHECK_GE(command.rounds, 1u);
+    const auto& stop_signal = context.reporter.stop_signal;
+    const auto ceilings = StepCeilings::make(
+        context.inputs.config, {.should_stop = [&stop_signal] { return stop_signal() != 0; },
+                                .on_stuck = context.reporter.stuck});
+    if (!ceilings) return ceilings.error();
+    Bench bench(command, context, **ceilings);
+    if (Status status = bench.run(); !status) return status.error();
+    return bench.result();
+}
+
+std::string text_of(const StepBench& bench) {
+    std::string text = bench.title + "\n";
+    text += table_of(
+        bench.rows, {{.fact = "tokens", .title = "tokens"},
+                     {.fact = "longest", .title = "longest lane"},
+                     {.fact = "ratio_by_round", .title = "by round", .decimals = 2},
+                     {.fact = "of_one_op_at_a_time", .title = "of one op at a time", .decimals = 2},
+                     {.fact = "of_classic_order", .title = "of the classic order", .decimals = 2}});
+    for (const std::string& note : bench.notes) text += "  " + note + "\n";
+    return text;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,83 @@
+#include "engine/cli/rehearsal_source.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "engine/cli/plan_inputs.h"
+#include "engine/cli/shape_of_model.h"
+#include "offload/check.h"
+
+namespace headrace::engine {
+
+using offload::Result;
+using offload::Status;
+
+Result<RehearsalSource> read_rehearsal(const std::string& what,
+                                       const std::vector<std::string>& overrides,
+                                       const Environment& environment) {
+    Result<LoadedConfig> loaded = read_plan_settings(what, overrides);
+    if (!loaded) return loaded.error();
+    Result<std::optional<MachineFile>> machine = read_rates(loaded->config, environment);
+    if (!machine) return machine.error();
+    const bool is_shape = std::filesystem::path(loaded->config.model).extension() == ".json";
+    if (is_shape || names_no_data(loaded->config)) {
+        auto model = read_shape(loaded->config.model, environment);
+        if (!model) return model.error();
+        return RehearsalSource{.loaded = std::move(*loaded),
+                               .model = std::move(model->config),
+                               .model_dir = {},
+                               .train_data = std::nullopt,
+                               .eval_data = std::nullopt,
+                               .machine = std::move(*machine)};
+    }
+    if (Status status = check_run(loaded->config, environment); !status) return status.error();
+    Result<RunInputs> run = read_run_inputs(std::move(*loaded), environment);
+    if (!run) return run.error();
+    return RehearsalSource{.loaded = std::move(run->loaded),
+                           .model = std::move(run->model),
+                           .model_dir = std::move(run->model_dir),
+                           .train_data = std::move(run->train_data),
+                           .eval_data = std::move(run->eval_data),
+                           .machine = std::move(*machine)};
+}
+
+Result<RehearsalInputs> rehearsal_inputs(const RehearsalSource& source, const RunConfig& config,
+                                         const RehearsalSize& size, const CommandContext& context) {
+    CHECK_GE(size.step_count, 1);
+    if (size.block_count > source.model.block_count) {
+        return offload::Error{offload::ErrorCode::usage,
+                              fmt::format("--layers {}: the model has {} blocks", size.block_count,
+                                          source.model.block_count),
+                              ""};
+    }
+    return RehearsalInputs{.config = config,
+                           .model = source.model,
+                           .model_dir = source.model_dir,
+                           .train_data = source.train_data ? &*source.train_data : nullptr,
+                           .eval_data = source.eval_data ? &*source.eval_data : nullptr,
+                           .block_count = size.block_count,
+                           .step_count = size.step_count,
+                           .drive_cache = context.environment.drive_cache,
+                           .machine = source.machine,
+                           .drives = context.hooks.drives};
+}
+
+RehearsalReporter rehearsal_reporter(Notes notes, const CommandContext& context) {
+    Terminal& terminal = context.terminal;
+    return {.note =
+                [&terminal, notes](const std::string& line) {
+                    if (notes == Notes::said) terminal.say(line);
+                },
+            .warn = [&terminal](const std::string& line) { terminal.warn(line); },
+            .stop_signal = context.stop_signal,
+            .stuck =
+                [&terminal](const std::string& line) {
+                    terminal.fail(line);
+                    ::_exit(static_cast<int>(offload::ErrorCode::failed));
+                }};
+}
+
+}  // namespace headrace::engine
