@@ -29,6 +29,9 @@ namespace {
 constexpr uint64_t usual_part_count = 192;
 constexpr uint64_t part_bytes_least = 4 * offload::mib;
 constexpr uint64_t part_bytes_most = 64 * offload::mib;
+// Smaller parts save no more than what passes through one slot of every ring: weight, state,
+// gradient and accumulator in ram, gradients on the gpu, 11 bytes for each byte of a bf16 weight.
+constexpr uint64_t ring_bytes_per_part_byte = 16;
 
 bool has_paths(const RunConfig& config) {
     return !config.offload.nvme_paths.empty();
@@ -306,9 +309,11 @@ Result<Placement> place(const Job& job, const RunConfig& config, const Site& sit
             return placement;
         }
         const uint64_t missing = missing_of(found->nearest, site);
-        if (missing >= least) continue;
-        least = missing;
-        nearest = found->nearest;
+        if (missing < least) {
+            least = missing;
+            nearest = found->nearest;
+        }
+        if (missing > ring_bytes_per_part_byte * part_bytes) break;
     }
     return does_not_fit(job, config, nearest, site);
 }
