@@ -19,6 +19,7 @@ struct TierBytes {
     uint64_t& on(Tier tier) {
         return tier == Tier::gpu ? gpu_bytes : tier == Tier::ram ? ram_bytes : nvme_bytes;
     }
+    uint64_t on(Tier tier) const { return TierBytes(*this).on(tier); }
 };
 
 // What is needed beyond what is given.

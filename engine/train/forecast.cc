@@ -12,6 +12,7 @@
 #include "engine/models/shape.h"
 #include "engine/torch/workspace_bytes.h"
 #include "engine/train/placement.h"
+#include "engine/train/purposes.h"
 #include "offload/bound.h"
 #include "offload/build.h"
 #include "offload/units.h"
@@ -344,6 +345,14 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
                               format_bytes(ceilings.nvme_bytes));
     }
     const double step_s = best.forecast.step_s;
+    const auto on_tier = [&](offload::Tier tier) {
+        std::string text;
+        for (const PurposeBytes& one : bytes_by_purpose(best, tier)) {
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one.purpose,
+                                format_bytes(one.size_bytes));
+        }
+        return row(fmt::format("  on {}", name_of(tier)), text);
+    };
     std::vector<std::string> lines = {
         row("model", fmt::format("{:.2f} billion parameters in {} blocks",
                                  static_cast<double>(forecast.parameter_count) / 1e9,
@@ -351,12 +360,14 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         row("machine", forecast.machine.machine.name),
         row("placement", placement_line(forecast)),
         row("memory", memory),
-        row("step",
-            fmt::format("{:.3g} s for {} tokens: {:.0f} tokens/s", step_s, forecast.tokens_per_step,
-                        static_cast<double>(forecast.tokens_per_step) / step_s)),
-        row("lanes", lanes_line(best.forecast)),
-        row("bound", bound_line(forecast)),
-        row("balance", balance_line(forecast))};
+        on_tier(offload::Tier::gpu),
+        on_tier(offload::Tier::ram)};
+    if (best.needs.nvme_bytes > 0) lines.push_back(on_tier(offload::Tier::nvme));
+    append(lines, {row("step", fmt::format("{:.3g} s for {} tokens: {:.0f} tokens/s", step_s,
+                                           forecast.tokens_per_step,
+                                           static_cast<double>(forecast.tokens_per_step) / step_s)),
+                   row("lanes", lanes_line(best.forecast)), row("bound", bound_line(forecast)),
+                   row("balance", balance_line(forecast))});
     if (forecast.written_bytes > 0) {
         lines.push_back(row("drives", writes_line(forecast, prices.step_count)));
     }

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/train/forecast.h"
+#include "engine/train/purposes.h"
 
 namespace headrace::engine {
 
@@ -12,6 +13,18 @@ ordered_json tiers_json(const offload::TierBytes& bytes) {
     return {{"gpu_bytes", bytes.gpu_bytes},
             {"ram_bytes", bytes.ram_bytes},
             {"nvme_bytes", bytes.nvme_bytes}};
+}
+
+ordered_json purposes_json(const Placement& placement) {
+    ordered_json tiers = ordered_json::object();
+    for (const offload::Tier tier : offload::all_tiers) {
+        ordered_json purposes = ordered_json::object();
+        for (const PurposeBytes& one : bytes_by_purpose(placement, tier)) {
+            purposes[std::string(one.purpose)] = one.size_bytes;
+        }
+        tiers[std::string(name_of(tier))] = purposes;
+    }
+    return tiers;
 }
 
 ordered_json placement_json(const Placement& placement) {
@@ -60,6 +73,7 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
                          {"tokens_per_s", static_cast<double>(forecast.tokens_per_step) / step_s},
                          {"placement", placement_json(forecast.placement)},
                          {"needs", tiers_json(forecast.placement.needs)},
+                         {"bytes_by_purpose", purposes_json(forecast.placement)},
                          {"ceilings", tiers_json(forecast.placement.budgets)},
                          {"lanes", lanes_json(forecast.placement.forecast)},
                          {"nvme_read_bytes", forecast.read_bytes},

@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "offload/units.h"
@@ -56,6 +57,34 @@ TEST(Forecast, IsDrawn) {
         EXPECT_TRUE(html.find(words) != std::string::npos) << words;
     }
     EXPECT_LT(html.size(), 4'000'000u);
+}
+
+// TUNE-2: an estimate tells states, buffers on their way, activations and workspace, on every tier;
+// they add up to what it says in all, and states and weights to what they are by definition.
+TEST(Forecast, tune_2_SaysWhatTheBytesOfATierAreFor) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
+    const nlohmann::json json = nlohmann::json::parse(json_of(forecast, {}));
+    std::map<std::string, double> sums;
+    for (const std::string tier : {"gpu", "ram", "nvme"}) {
+        uint64_t sum_bytes = 0;
+        for (const auto& [purpose, size_bytes] : json["bytes_by_purpose"][tier].items()) {
+            EXPECT_GT(size_bytes, 0) << tier << " " << purpose;
+            sum_bytes += size_bytes.get<uint64_t>();
+            sums[purpose] += size_bytes.get<double>();
+        }
+        EXPECT_EQ(sum_bytes, json["needs"][tier + "_bytes"].get<uint64_t>()) << tier;
+    }
+    const auto parameters = json["parameter_count"].get<double>();
+    // What is committed is on the drive, two generations of it, cached or not.
+    const nlohmann::json& drive = json["bytes_by_purpose"]["nvme"];
+    EXPECT_NEAR(drive["weights"].get<double>(), 2 * 2 * parameters, 0.001 * 4 * parameters);
+    EXPECT_NEAR(drive["states"].get<double>(), 2 * 10 * parameters, 0.001 * 20 * parameters);
+    EXPECT_NEAR(sums["gradients"], 2 * parameters, 0.001 * 2 * parameters);
+    EXPECT_EQ(sums["activations"], 40.0 * 8 * 2048 * 5120 * 2);
+    EXPECT_GT(sums["workspace"], 0);
+    EXPECT_GT(sums["on their way"], 0);
+    EXPECT_THAT(text_of(forecast), HasSubstr("on ram"));
 }
 
 TEST(Forecast, A13bModelOnADesktopCard) {
