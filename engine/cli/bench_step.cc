@@ -117,18 +117,8 @@ class Bench {
         const Result<StepRates> rates = ceilings_.measure();
         if (!rates) return rates.error();
         const RunConfig config = config_of(context_.inputs.config, one.batch, one.way);
-        const RehearsalInputs& given = context_.inputs;
-        Result<Rehearsal> rehearsal = rehearse({.config = config,
-                                                .model = given.model,
-                                                .model_dir = given.model_dir,
-                                                .train_data = given.train_data,
-                                                .eval_data = given.eval_data,
-                                                .block_count = given.block_count,
-                                                .step_count = given.step_count,
-                                                .drive_cache = given.drive_cache,
-                                                .machine = given.machine,
-                                                .drives = given.drives},
-                                               context_.reporter);
+        Result<Rehearsal> rehearsal =
+            rehearse(with_config(context_.inputs, config), context_.reporter);
         if (!rehearsal) return rehearsal.error();
         one.rates.push_back(*rates);
         one.lanes.push_back(longest_lane(*rehearsal, *rates));

@@ -348,6 +348,19 @@ Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs) {
     return Run(inputs, nobody).place_only();
 }
 
+RehearsalInputs with_config(const RehearsalInputs& inputs, const RunConfig& config) {
+    return {.config = config,
+            .model = inputs.model,
+            .model_dir = inputs.model_dir,
+            .train_data = inputs.train_data,
+            .eval_data = inputs.eval_data,
+            .block_count = inputs.block_count,
+            .step_count = inputs.step_count,
+            .drive_cache = inputs.drive_cache,
+            .machine = inputs.machine,
+            .drives = inputs.drives};
+}
+
 Result<Rehearsal> rehearse(const RehearsalInputs& inputs, const RehearsalReporter& reporter) {
     CHECK_GE(inputs.block_count, 1);
     CHECK_LE(inputs.block_count, inputs.model.block_count);

@@ -34,6 +34,9 @@ struct RehearsalInputs {
     DriveHooks drives{};
 };
 
+// The same with another configuration, which outlives what is returned.
+RehearsalInputs with_config(const RehearsalInputs& inputs, const RunConfig& config);
+
 // As in TrainReporter.
 struct RehearsalReporter {
     std::function<void(const std::string&)> note;

@@ -131,19 +131,6 @@ class Variations {
     std::vector<Variation> variations_;
 };
 
-RehearsalInputs with_config(const RehearsalInputs& inputs, const RunConfig& config) {
-    return {.config = config,
-            .model = inputs.model,
-            .model_dir = inputs.model_dir,
-            .train_data = inputs.train_data,
-            .eval_data = inputs.eval_data,
-            .block_count = inputs.block_count,
-            .step_count = inputs.step_count,
-            .drive_cache = inputs.drive_cache,
-            .machine = inputs.machine,
-            .drives = inputs.drives};
-}
-
 // `config`: as it was given, so that what a variation fixed is among the keys that are fixed now.
 TuneCandidate candidate_of(std::string what, const RunConfig& config, HostPlacement placed) {
     const double step_s = placed.placement.forecast.step_s;
