@@ -16,8 +16,8 @@
 
 namespace headrace::nvme {
 
-// The moves of a commit (offload/store.h).
-enum class ChoreKind : uint8_t { sync, record, seal };
+// The moves of a commit, and its end (offload/store.h).
+enum class ChoreKind : uint8_t { sync, record, seal, withdraw };
 
 struct RunningChore {
     ChoreKind kind = ChoreKind::sync;

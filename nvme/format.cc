@@ -14,6 +14,7 @@
 namespace headrace::nvme {
 
 using offload::align_up;
+using offload::Copies;
 using offload::page_bytes;
 
 namespace {
@@ -95,7 +96,7 @@ PlaceEntry entry_of(const offload::PlaceSpec& place, const std::vector<CopyExten
                     uint32_t path) {
     PlaceEntry entry{};
     entry.size_bytes = place.size_bytes;
-    CHECK_EQ(copies.size(), 2u);
+    CHECK_LE(copies.size(), entry.copy_offset.size());
     for (size_t copy = 0; copy < copies.size(); copy++) {
         entry.copy_offset[copy] = copies[copy].offset_bytes[path];
         entry.copy_bytes[copy] = copies[copy].size_bytes[path];
@@ -120,7 +121,7 @@ void put_places(MapImage& map, const std::vector<offload::PlaceSpec>& places,
     std::byte* names = map.tables.data() + (head.name_table_offset - path_table_offset);
     uint64_t name_offset = 0;
     for (size_t place = 0; place < places.size(); place++) {
-        CHECK_EQ(places[place].copy_count, 2);
+        CHECK_EQ(count_of(places[place].copies), head.copy_count);
         const std::string& name = places[place].name;
         PlaceEntry entry = entry_of(places[place], placement.copies[place], head.path_index);
         entry.name_offset = static_cast<uint32_t>(name_offset);
@@ -135,8 +136,13 @@ void put_places(MapImage& map, const std::vector<offload::PlaceSpec>& places,
 
 const char* find_superblock_fault(const Superblock& head) {
     if (head.magic != store_magic) return "the magic is wrong";
-    if (head.version != format_version) return "the version is another";
+    if (head.version != format_version && head.version != oldest_version) {
+        return "the version is another";
+    }
     if (head.hash != hash_of(head)) return "the superblock does not fit its hash";
+    if (head.version == format_version && (head.copy_count < 1 || head.copy_count > 2)) {
+        return "places have neither one copy nor two";
+    }
     if (head.layout != layout_round_robin) return "the striping rule is not known";
     if (head.path_index >= head.path_count) return "the path index is not below the path count";
     if (head.path_count > path_count_max) return "there are more paths than can be";
@@ -181,7 +187,8 @@ bool is_unfinished(std::span<const std::byte, 4096> page) {
     const bool is_headless = is_zeros(sector(0));
     if (!is_headless && !is_zeros(sector(1)) && !is_zeros(sector(7))) return false;
     const auto head = struct_of<Superblock>(page);
-    if (!is_headless && (head.magic != store_magic || head.version != format_version)) return false;
+    const bool is_known = head.version >= oldest_version && head.version <= format_version;
+    if (!is_headless && (head.magic != store_magic || !is_known)) return false;
     return is_zeros(std::as_bytes(std::span(head.reserved_1)));
 }
 
@@ -243,6 +250,7 @@ MapImage make_map(const MapSpec& spec, const std::vector<offload::PlaceSpec>& du
     head.data_bytes = placement.path_bytes[spec.path_index];
     head.predecessor_path_count = static_cast<uint32_t>(spec.predecessor.paths.size());
     head.predecessor_uuid = spec.predecessor.uuid;
+    head.copy_count = count_of(durable_places.empty() ? Copies::two : durable_places[0].copies);
     put_text(head.run_name, spec.run_name);
     head.pattern_count = static_cast<uint32_t>(placement.pattern.size());
     std::ranges::transform(placement.pattern, head.pattern.begin(),
@@ -281,7 +289,7 @@ FirstPage classify(std::span<const std::byte, 4096> page) {
     if (head.magic != store_magic) return FirstPage::foreign;
     if (head.version > format_version) return FirstPage::newer;
     if (head.hash != hash_of(head)) return FirstPage::foreign;
-    return head.version == format_version ? FirstPage::store : FirstPage::older;
+    return head.version >= oldest_version ? FirstPage::store : FirstPage::older;
 }
 
 Superblock superblock_of(std::span<const std::byte, 4096> page) {
@@ -302,13 +310,15 @@ const char* find_fault(const MapImage& map) {
 std::vector<offload::PlaceSpec> places_of(const MapImage& map) {
     const std::byte* names =
         map.tables.data() + (map.superblock.name_table_offset - path_table_offset);
+    const Superblock& head = map.superblock;
+    const bool has_one = head.version == format_version && head.copy_count == 1;
     std::vector<offload::PlaceSpec> places;
     for (const PlaceEntry& entry : entries_of(map)) {
         CHECK_LE(entry.name_offset + entry.name_bytes, map.superblock.name_table_bytes);
         const auto* name = reinterpret_cast<const char*>(names + entry.name_offset);
         places.push_back({.name = std::string(name, entry.name_bytes),
                           .size_bytes = entry.size_bytes,
-                          .copy_count = 2});
+                          .copies = has_one ? Copies::one : Copies::two});
     }
     return places;
 }

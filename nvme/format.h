@@ -21,7 +21,8 @@ namespace headrace::nvme {
 
 static_assert(std::endian::native == std::endian::little, "FORMAT.md: little-endian");
 
-inline constexpr uint32_t format_version = 2;
+inline constexpr uint32_t format_version = 3;
+inline constexpr uint32_t oldest_version = 2;  // that is read: durable places have two copies in it
 inline constexpr uint32_t layout_round_robin = 1;
 inline constexpr uint64_t owner_page_offset = 4096;
 inline constexpr uint64_t notice_page_offset = 8192;
@@ -56,7 +57,8 @@ struct Superblock {
     uint32_t pattern_count;
     uint32_t predecessor_path_count;
     Uuid predecessor_uuid;
-    std::array<uint8_t, 104> reserved_0;
+    uint32_t copy_count;  // of each durable place
+    std::array<uint8_t, 100> reserved_0;
     std::array<uint8_t, pattern_slots_max> pattern;
     std::array<char, 64> run_name;
     std::array<uint8_t, 3512> reserved_1;
@@ -69,6 +71,7 @@ static_assert(offsetof(Superblock, stripe_bytes) == 40);
 static_assert(offsetof(Superblock, commit_area_offset) == 80);
 static_assert(offsetof(Superblock, table_hash) == 120);
 static_assert(offsetof(Superblock, predecessor_uuid) == 136);
+static_assert(offsetof(Superblock, copy_count) == 152);
 static_assert(offsetof(Superblock, pattern) == 256);
 static_assert(offsetof(Superblock, run_name) == 512);
 static_assert(offsetof(Superblock, hash) == 4088);
@@ -146,7 +149,7 @@ struct MapSpec {
     Predecessor predecessor = {};
 };
 
-// Of the durable places, all of which have two copies (CHECK), and of their placement.
+// Of the durable places, all of which have as many copies (CHECK), and of their placement.
 MapImage make_map(const MapSpec& spec, const std::vector<offload::PlaceSpec>& durable_places,
                   const Placement& placement);
 

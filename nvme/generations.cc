@@ -6,16 +6,17 @@
 
 namespace headrace::nvme {
 
+using offload::Copies;
+using offload::is_durable;
 using offload::PlaceId;
 
 Generations::Generations(const std::vector<offload::PlaceSpec>& places, uint32_t path_count)
     : synced_to_(path_count, 0) {
     for (const offload::PlaceSpec& place : places) {
-        const bool is_durable = place.copy_count == 2;
-        if (is_durable) durable_.push_back(static_cast<PlaceId>(states_.size()));
+        if (is_durable(place.copies)) durable_.push_back(static_cast<PlaceId>(states_.size()));
         State state;
         state.size_bytes = place.size_bytes;
-        state.is_durable = is_durable;
+        state.copies = place.copies;
         states_.push_back(state);
     }
     truths_.reserve(durable_.size());
@@ -29,6 +30,7 @@ void Generations::restore(const Commit& commit) {
         const PlaceTruth& truth = commit.places[i];
         State& state = states_[durable_[i]];
         CHECK_EQ(state.readers, 0u);
+        CHECK_LT(truth.copy, count_of(state.copies));
         state.truth = truth.copy;
         state.written_bytes = {0, 0};
         state.sealed_copy.reset();
@@ -70,10 +72,14 @@ uint8_t Generations::begin_write(PlaceId place) {
     CHECK_EQ(state.readers, 0u);
     CHECK_EQ(state.writers, 0u);
     state.writers++;
-    if (!state.is_durable) return state.truth;
+    if (!is_durable(state.copies)) return state.truth;
     CHECK(!is_recording_);  // the commit that releases the spare is not made
     CHECK(!fault_.has_value());
     writes_in_flight_++;
+    if (state.copies == Copies::one) {
+        CHECK(!state.sealed_copy.has_value());  // withdraw comes first
+        return 0;
+    }
     const uint8_t kept = state.sealed_copy.value_or(state.truth);
     CHECK_LT(kept, 2);
     return 1 - kept;
@@ -84,16 +90,16 @@ void Generations::end_write(PlaceId place, const Writing& writing, bool is_good)
     CHECK_GT(state.writers, 0u);
     CHECK_LE(writing.size_bytes, state.size_bytes);
     state.writers--;
-    if (state.is_durable) {
+    if (is_durable(state.copies)) {
         CHECK(state.sealed_copy != writing.copy);
         writes_in_flight_--;
         write_count_++;
     }
     if (!is_good) {
-        if (state.is_durable && writing.copy == state.truth) state.is_unverified = true;
+        if (is_durable(state.copies) && writing.copy == state.truth) state.is_unverified = true;
         return;
     }
-    const uint64_t kept_bytes = state.is_durable ? 0 : state.written_bytes[writing.copy];
+    const uint64_t kept_bytes = is_durable(state.copies) ? 0 : state.written_bytes[writing.copy];
     state.truth = writing.copy;
     state.written_bytes[writing.copy] = std::max(kept_bytes, writing.size_bytes);
     state.sum[writing.copy] = writing.sum;
@@ -131,6 +137,12 @@ void Generations::end_seal() {
         State& state = states_[place];
         if (state.written_bytes[state.truth] > 0) state.sealed_copy = state.truth;
     }
+}
+
+void Generations::withdraw() {
+    CHECK(!is_recording_);
+    CHECK_EQ(writes_in_flight_, 0u);
+    for (const PlaceId place : durable_) states_[place].sealed_copy.reset();
 }
 
 void Generations::fail(const offload::Error& error) {

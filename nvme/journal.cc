@@ -19,6 +19,7 @@ using offload::Status;
 
 namespace {
 
+constexpr uint32_t record_version = 2;
 constexpr std::array<char, 8> commit_magic = {'H', 'R', 'C', 'O', 'M', 'M', 'I', 'T'};
 
 struct RecordPage {
@@ -103,7 +104,7 @@ void encode(const Commit& commit, const AreaId& id, std::span<std::byte> area) {
     }
     RecordPage page{};
     page.magic = commit_magic;
-    page.version = format_version;
+    page.version = record_version;
     page.area = id.area;
     page.uuid = id.uuid;
     page.sequence = commit.sequence;
@@ -128,7 +129,7 @@ const char* find_fault(std::span<const std::byte> area, const AreaId& id) {
     const RecordPage page = page_of(area);
     if (page.magic != commit_magic) return "there is no record";
     if (page.hash != hash_of(page)) return "the record is torn";
-    if (page.version != format_version) return "the record has another version";
+    if (page.version != record_version) return "the record has another version";
     if (page.uuid != id.uuid) return "the record is another store's";
     if (page.area != id.area) return "the record belongs in the other area";
     if (page.place_count != id.place_count) return "the record counts other places";
@@ -225,15 +226,27 @@ Status Journal::seal() {
     return {};
 }
 
-Status Journal::forget_newest() {
-    CHECK(older_.has_value());
+Status Journal::erase(uint32_t area) {
     CHECK(!recorded_.has_value());
     CHECK(!has_failed_);
     const Page zeros{};
-    Status status = map_->write_exact(offset_of(newest_area_), zeros);
+    Status status = map_->write_exact(offset_of(area), zeros);
     if (status.ok()) status = map_->flush();
     has_failed_ = !status.ok();
-    if (!status.ok()) return status;
+    return status;
+}
+
+Status Journal::forget_all() {
+    if (older_) {
+        if (Status status = erase(1 - newest_area_); !status) return status;
+        older_.reset();
+    }
+    return newest_ ? forget_newest() : Status{};
+}
+
+Status Journal::forget_newest() {
+    CHECK(newest_.has_value());
+    if (Status status = erase(newest_area_); !status) return status;
     newest_ = std::exchange(older_, std::nullopt);
     newest_area_ = 1 - newest_area_;
     return {};

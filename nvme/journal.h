@@ -75,11 +75,15 @@ class Journal {
     // Makes what was recorded durable (CHECK: something was); it is the newest commit now.
     offload::Status seal();
 
-    // Erases the newest commit, durably: the older one is the newest from here on (CHECK: there is
-    // one).
+    // Erases the newest commit, durably (CHECK: there is one): the older one, if there is one, is
+    // the newest from here on.
     offload::Status forget_newest();
 
+    // Erases both commits, the older one first.
+    offload::Status forget_all();
+
   private:
+    offload::Status erase(uint32_t area);
     uint64_t offset_of(uint32_t area) const { return superblock_.commit_area_offset[area]; }
     AreaId id_of(uint32_t area) const;
 

@@ -239,7 +239,7 @@ std::optional<Pending> NvmeStore::oldest_pending() const {
         }
         const std::optional<RunningChore> chore = chores_[path]->running();
         if (chore && is_older(chore->started_ns)) {
-            constexpr std::array<std::string_view, 3> ops = {"sync", "record", "seal"};
+            constexpr std::array<std::string_view, 4> ops = {"sync", "record", "seal", "withdraw"};
             const bool is_sync = chore->kind == ChoreKind::sync;
             const DirectFile& file = is_sync ? folders_[path]->data : folders_[path]->map;
             oldest = {.lane = "nvme_write",
@@ -274,7 +274,7 @@ void NvmeStore::start(Transfer transfer) {
     CHECK_LE(transfer.memory.size(), places_[transfer.place].size_bytes);
     CHECK_EQ(reinterpret_cast<uintptr_t>(transfer.memory.data()) % page_bytes, 0u);
     const bool is_read = transfer.direction == Direction::read;
-    const bool is_durable_write = !is_read && places_[transfer.place].copy_count == 2;
+    const bool is_durable_write = !is_read && is_durable(places_[transfer.place].copies);
     if (is_read) transfer.sum.reset();
     if (is_durable_write && !transfer.sum) transfer.sum = offload::page_sum(transfer.memory);
     ActiveTransfer* active = nullptr;
@@ -417,6 +417,23 @@ void NvmeStore::seal(Done done) {
             std::lock_guard chore_lock(mutex_);
             if (status.ok()) {
                 generations_.end_seal();
+            } else {
+                generations_.fail(status.error());
+            }
+        }
+        done(status);
+    });
+}
+
+void NvmeStore::withdraw(Done done) {
+    std::lock_guard lock(mutex_);
+    if (generations_.fault()) return refuse(std::move(done), *generations_.fault());
+    chores_[0]->add(ChoreKind::withdraw, [this, done = std::move(done)] {
+        const Status status = journal_->forget_all();
+        {
+            std::lock_guard chore_lock(mutex_);
+            if (status.ok()) {
+                generations_.withdraw();
             } else {
                 generations_.fail(status.error());
             }

@@ -11,11 +11,11 @@
 //
 // Commits are as offload/store.h says, with two more words. A place that a commit finds written was
 // written whole (CHECK). After a move of a commit failed, the store makes no further commit and
-// takes no further write of a two-copy place. After a resume the first whole read of a place
+// takes no further write of a durable place. After a resume the first whole read of a place
 // verifies its sum; a place that is damaged is an Error that names it.
 //
-// A write that is a prefix of a place keeps the rest of a one-copy place; of a two-copy place the
-// rest reads as zeros from then on. The memory of transfers is the caller's: page-aligned, best on
+// A write that is a prefix of a place keeps the rest of scratch; of a durable place the rest reads
+// as zeros from then on. The memory of transfers is the caller's: page-aligned, best on
 // 2 MiB pages (that doubles the throughput) and, if given as `buffers`, registered with the rings.
 #pragma once
 
@@ -69,6 +69,7 @@ class NvmeStore final : public offload::Store {
     void sync(uint32_t path, offload::Done done) override;
     void record(const offload::CommitRecord& record, offload::Done done) override;
     void seal(offload::Done done) override;
+    void withdraw(offload::Done done) override;
     uint32_t path_count() const override { return static_cast<uint32_t>(folders_.size()); }
     const std::vector<offload::PlaceSpec>& places() const override { return places_; }
 

@@ -85,19 +85,18 @@ Placement lay_places(const std::vector<offload::PlaceSpec>& places, std::vector<
                         .path_bytes = std::vector<uint64_t>(path_count, 0),
                         .durable_bytes = {}};
     uint32_t next_slot = 0;
-    for (const uint8_t copy_count : {uint8_t{2}, uint8_t{1}}) {
+    for (const bool are_durable : {true, false}) {
         for (size_t place = 0; place < places.size(); place++) {
             const offload::PlaceSpec& spec = places[place];
-            CHECK(spec.copy_count == 1 || spec.copy_count == 2);
-            if (spec.copy_count != copy_count) continue;
+            if (is_durable(spec.copies) != are_durable) continue;
             CHECK_GT(spec.size_bytes, 0u);
             CHECK_EQ(spec.size_bytes % page_bytes, 0u);
-            for (uint8_t copy = 0; copy < copy_count; copy++) {
+            for (uint8_t copy = 0; copy < count_of(spec.copies); copy++) {
                 placement.copies[place].push_back(
                     place_copy(spec.size_bytes, placement, next_slot));
             }
         }
-        if (copy_count == 2) placement.durable_bytes = placement.path_bytes;
+        if (are_durable) placement.durable_bytes = placement.path_bytes;
     }
     return placement;
 }

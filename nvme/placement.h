@@ -27,7 +27,7 @@ struct Placement {
     std::vector<uint32_t> pattern;                // path of each slot
     std::vector<std::vector<CopyExtent>> copies;  // [place][copy]
     std::vector<uint64_t> path_bytes;             // what each data file holds
-    std::vector<uint64_t> durable_bytes;          // the two-copy places' share: it comes first
+    std::vector<uint64_t> durable_bytes;          // the durable places' share: it comes first
     bool operator==(const Placement&) const = default;
 };
 
@@ -36,9 +36,9 @@ struct Placement {
 // pattern_slots_max.
 std::vector<uint32_t> make_pattern(const std::vector<uint32_t>& weights);
 
-// Lays the places with two copies first, then those with one, each kind in the order of the list:
-// so the places of one kind lie where they lie whatever comes behind them. CHECKs: sizes and stripe
-// positive multiples of page_bytes, copy_count 1 or 2, every path in the pattern.
+// Lays the durable places first, then scratch, each kind in the order of the list: so the places of
+// one kind lie where they lie whatever comes behind them. CHECKs: sizes and stripe positive
+// multiples of page_bytes, every path in the pattern.
 Placement lay_places(const std::vector<offload::PlaceSpec>& places, std::vector<uint32_t> pattern,
                      uint64_t stripe_bytes);
 

@@ -293,7 +293,7 @@ Result<std::unique_ptr<DriveProbe>> DriveProbe::open(ProbeOptions options) {
     for (uint64_t place = 0; place < place_count; place++) {
         wanted.places.push_back({.name = fmt::format("block {}", place),
                                  .size_bytes = options.block_bytes,
-                                 .copy_count = 1});
+                                 .copies = offload::Copies::scratch});
     }
     Result<std::unique_ptr<NvmeStore>> store = open_store(std::move(wanted));
     if (!store) return store.error();

@@ -203,14 +203,14 @@ void remove_new(const std::vector<std::unique_ptr<RunFolder>>& folders) {
 std::vector<PlaceSpec> durable_of(const std::vector<PlaceSpec>& places) {
     std::vector<PlaceSpec> durable;
     std::ranges::copy_if(places, std::back_inserter(durable),
-                         [](const PlaceSpec& place) { return place.copy_count == 2; });
+                         [](const PlaceSpec& place) { return is_durable(place.copies); });
     return durable;
 }
 
 uint64_t store_bytes_of(const std::vector<PlaceSpec>& places, size_t path_count) {
     CHECK_GE(path_count, 1u);
     uint64_t bytes = map_bytes_of(durable_of(places)) * path_count;
-    for (const PlaceSpec& place : places) bytes += place.size_bytes * place.copy_count;
+    for (const PlaceSpec& place : places) bytes += place.size_bytes * count_of(place.copies);
     return bytes;
 }
 

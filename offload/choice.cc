@@ -84,12 +84,6 @@ TierShares shares_of(std::span<const uint32_t, 3> counts) {
     return shares;
 }
 
-bool uses_nvme(const Plan& plan) {
-    return std::ranges::any_of(plan.homes, [](const PartHomes& homes) {
-        return homes.hi == Tier::nvme || homes.opt == Tier::nvme;
-    });
-}
-
 }  // namespace
 
 TierShares activation_shares(const Workload& workload, const Plan& plan) {
@@ -132,6 +126,7 @@ Plan plan_of(const PlanContext& context, const Choice& choice) {
     const auto commit_at = uses_nvme(plan) ? context.commits.on_nvme : context.commits.in_memory;
     plan.path_count = commit_at ? context.path_count : 0;
     plan.commit_at = commit_at.value_or(CommitAt::every_step);
+    plan.durable_copies = plan.commit_at == CommitAt::saves ? context.commits.copies : Copies::two;
     return plan;
 }
 

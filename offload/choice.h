@@ -20,8 +20,8 @@ struct KeptCounts {
 
 // What a run fixes; what is empty is the planner's to choose.
 struct Fixed {
-    std::optional<TierShares> parameters;   // homes of hi: by part, but by layer if some are on gpu
-    std::optional<TierShares> optimizer;    // homes of opt, by part
+    std::optional<TierShares> parameters;  // homes of hi: by part, but by layer if some are on gpu
+    std::optional<TierShares> optimizer;   // homes of opt, by part
     // Homes of act, by boundary: the last ones, which backward wants first, are the nearest.
     std::optional<TierShares> activations;
     // Homes of stash, by part: the first ones, which the next forward wants first, are the nearest.
@@ -40,6 +40,7 @@ struct Fixed {
 struct CommitRule {
     std::optional<CommitAt> on_nvme = CommitAt::every_step;  // some of them on nvme
     std::optional<CommitAt> in_memory;                       // none
+    Copies copies = Copies::two;  // of durable places, where nothing commits with every step
     bool operator==(const CommitRule&) const = default;
 };
 

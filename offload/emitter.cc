@@ -55,7 +55,7 @@ Op Emitter::make(const Copy& copy) const {
     Op op{.kind = copy.kind, .lane = {copy_lane(source.tier, target.tier)}, .guard = copy.guard};
     op.accesses = {{copy.source, copy.value, Mode::read}, {copy.target, copy.value, Mode::write}};
     if (copy.if_false) op.if_false.push_back(*copy.if_false);
-    if (commits_ && target.copy_count == 2) {
+    if (commits_ && is_durable(target.copies)) {
         Value released{.kind = Kind::committed};
         released.step = static_cast<int8_t>(copy.value.step - 1);
         op.accesses.push_back({table_.committed, released, Mode::read});

@@ -102,6 +102,11 @@ void FaultyStore::seal(Done done) {
     below_.seal(held(std::move(done)));
 }
 
+void FaultyStore::withdraw(Done done) {
+    begin(commit_count_);
+    below_.withdraw(held(std::move(done)));
+}
+
 uint64_t FaultyStore::started_count() const {
     std::lock_guard lock(mutex_);
     return started_count_;

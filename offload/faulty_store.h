@@ -36,6 +36,7 @@ class FaultyStore final : public Store {
     void sync(uint32_t path, Done done) override;
     void record(const CommitRecord& record, Done done) override;
     void seal(Done done) override;
+    void withdraw(Done done) override;
     uint32_t path_count() const override { return below_.path_count(); }
     const std::vector<PlaceSpec>& places() const override { return below_.places(); }
 
@@ -58,7 +59,7 @@ class FaultyStore final : public Store {
     std::vector<Completion> held_;  // oldest first
     uint64_t started_count_ = 0;
     uint64_t sync_count_ = 0;
-    uint64_t commit_count_ = 0;  // records and seals
+    uint64_t commit_count_ = 0;  // records, seals and withdrawals
     uint64_t in_flight_count_ = 0;
     bool is_closing_ = false;
     std::mt19937_64 random_;  // of the delivering thread

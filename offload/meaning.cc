@@ -101,7 +101,7 @@ class Walk {
     // A write of step s over a durable place destroys the generation that commit s-2 names, so
     // commit s-1 must be durable, whether or not the op says that it reads it.
     Fault check_release(OpId id, const Access& access) {
-        if (schedule_.path_count == 0 || schedule_.slots[access.slot].copy_count != 2) {
+        if (schedule_.path_count == 0 || !is_durable(schedule_.slots[access.slot].copies)) {
             return std::nullopt;
         }
         Value released{.kind = Kind::committed};

@@ -18,9 +18,11 @@ void MemoryStore::start(Transfer transfer) {
         std::lock_guard lock(mutex_);
         std::vector<std::byte>& truth = bytes_[transfer.place];
         if (transfer.direction == Direction::write) {
-            // A new copy starts as zeros; the only copy keeps what the write does not reach.
-            if (places_[transfer.place].copy_count == 2) {
+            // A durable copy starts as zeros; scratch keeps what the write does not reach.
+            const Copies copies = places_[transfer.place].copies;
+            if (is_durable(copies)) {
                 CHECK(!recorded_.has_value());  // the commit that releases the spare is not made
+                CHECK(copies == Copies::two || !committed_.has_value());
                 is_synced_ = false;
                 truth.clear();
             }
@@ -59,6 +61,15 @@ void MemoryStore::seal(Done done) {
         std::lock_guard lock(mutex_);
         CHECK(recorded_.has_value());
         committed_ = std::exchange(recorded_, std::nullopt);
+    }
+    done({});
+}
+
+void MemoryStore::withdraw(Done done) {
+    {
+        std::lock_guard lock(mutex_);
+        CHECK(!recorded_.has_value());
+        committed_.reset();
     }
     done({});
 }

@@ -19,6 +19,7 @@ class MemoryStore final : public Store {
     void sync(uint32_t path, Done done) override;
     void record(const CommitRecord& record, Done done) override;
     void seal(Done done) override;
+    void withdraw(Done done) override;
     uint32_t path_count() const override { return 1; }
     const std::vector<PlaceSpec>& places() const override { return places_; }
 
@@ -28,7 +29,7 @@ class MemoryStore final : public Store {
     const std::vector<PlaceSpec> places_;
     mutable std::mutex mutex_;
     std::vector<std::vector<std::byte>> bytes_;  // empty: never written
-    bool is_synced_ = true;                      // no two-copy place was written since
+    bool is_synced_ = true;                      // no durable place was written since
     std::optional<CommitRecord> recorded_;       // and not sealed yet
     std::optional<CommitRecord> committed_;
 };

@@ -78,7 +78,7 @@ uint64_t tier_bytes(const Schedule& schedule, Tier tier) {
     for (const Slot& slot : schedule.slots) {
         if (slot.tier != tier) continue;
         if (tier == Tier::nvme) {
-            end_bytes += slot.size_bytes * slot.copy_count;
+            end_bytes += slot.size_bytes * count_of(slot.copies);
         } else {
             end_bytes = std::max(end_bytes, slot.offset_bytes + slot.size_bytes);
         }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/copies.h"
 #include "offload/part.h"
 #include "offload/state_format.h"
 #include "offload/tier.h"
@@ -74,7 +75,7 @@ struct Slot {
     // gpu, ram: bytes from the tier's slab. nvme: the place's number in Schedule order.
     uint64_t offset_bytes = 0;
     uint64_t size_bytes = 0;
-    uint8_t copy_count = 1;  // 2: {truth, spare}; counts as one slot for order
+    Copies copies = Copies::scratch;  // of a place; all of them count as one slot for order
     // A home outlives the period: what the next one may expect. A mirror is the durable place of a
     // value whose home is in memory: written with it, read only by a resume. The others are ring
     // slots.

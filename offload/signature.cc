@@ -278,7 +278,7 @@ Fault check_commit(const Schedule& schedule, const Op& op) {
     const Value journal{.kind = Kind::journal, .step = -1};
     if (op.kind == OpKind::sync) {
         for (const Slot& slot : schedule.slots) {
-            if (slot.copy_count != 2) continue;
+            if (!is_durable(slot.copies)) continue;
             const auto id = static_cast<SlotId>(&slot - schedule.slots.data());
             const auto found =
                 signature.need(Mode::read, of_part(slot.kind, slot.of, -1), Tier::nvme);

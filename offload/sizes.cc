@@ -30,7 +30,7 @@ TierBytes bytes_needed(const Workload& workload, const SlotTable& table) {
         if (slot.tier == Tier::ram) {
             needs.ram_bytes = std::max(needs.ram_bytes, slot.offset_bytes + slot.size_bytes);
         } else if (slot.tier == Tier::nvme) {
-            needs.nvme_bytes += slot.size_bytes * slot.copy_count;
+            needs.nvme_bytes += slot.size_bytes * count_of(slot.copies);
         }
     }
     return needs;
@@ -83,9 +83,9 @@ void Sizes::add_homes(const Plan& plan, TierBytes& needs) const {
     for (size_t part = 0; part < parts_.size(); ++part) {
         const PartBytes& size = parts_[part];
         const PartHomes& homes = plan.homes[part];
-        // Two copies on nvme, as a home or as a mirror of one in memory.
+        // On nvme, as a home or as a mirror of one in memory.
         for (const auto& [tier, bytes] : {std::pair{homes.hi, size.hi}, {homes.opt, size.opt}}) {
-            if (is_durable) needs.nvme_bytes += 2 * bytes;
+            if (is_durable) needs.nvme_bytes += count_of(plan.durable_copies) * bytes;
             if (!is_durable || tier != Tier::nvme) needs.on(tier) += bytes;
         }
         needs.on(homes.stash) += size.stash;

@@ -68,10 +68,10 @@ class SlotMaker {
 
     SlotId make_durable(Slot slot, uint32_t place) {
         CHECK_EQ(slot.tier, Tier::nvme);
+        CHECK(is_durable(slot.copies));
         CHECK_EQ(slot.size_bytes % page_bytes, 0u);
         CHECK_LT(place, next_[static_cast<size_t>(Tier::nvme)]);
         slot.offset_bytes = place;
-        slot.copy_count = 2;
         slots_.push_back(slot);
         return static_cast<SlotId>(slots_.size() - 1);
     }
@@ -119,6 +119,7 @@ std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan, c
         Slot home = slot_of(part, plan.homes[part].*homes.tier);
         home.is_home = true;
         const bool is_place = homes.is_durable && home.tier == Tier::nvme;
+        if (is_place) home.copies = plan.durable_copies;
         slots.push_back(is_place ? maker.make_durable(home, homes.first_place + part)
                                  : maker.make(home));
     }
@@ -127,6 +128,7 @@ std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan, c
         if (plan.homes[part].*homes.tier == Tier::nvme) continue;
         Slot mirror = slot_of(part, Tier::nvme);
         mirror.is_home = mirror.is_mirror = true;
+        mirror.copies = plan.durable_copies;
         mirrors[part] = maker.make_durable(mirror, homes.first_place + part);
     }
     return slots;
@@ -332,6 +334,12 @@ bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, u
     return several_passes || use == 1;
 }
 
+bool uses_nvme(const Plan& plan) {
+    return std::ranges::any_of(plan.homes, [](const PartHomes& homes) {
+        return homes.hi == Tier::nvme || homes.opt == Tier::nvme;
+    });
+}
+
 Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home) {
     Plan plan;
     plan.homes.assign(workload.layout.parts.size(), homes);
@@ -360,6 +368,10 @@ const char* find_fault(const Workload& workload, const Plan& plan) {
     }
     if (const char* fault = find_kept_fault(workload, plan)) return fault;
     if (const char* fault = find_twice_fault(workload, plan)) return fault;
+    if (!is_durable(plan.durable_copies)) return "durable places are called scratch";
+    if (commits_every_step(plan) && plan.durable_copies == Copies::one) {
+        return "a commit with every step needs two copies of durable places";
+    }
     const RingSizes& rings = plan.rings;
     for (const uint32_t slots :
          {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc, rings.ram_act,

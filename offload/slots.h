@@ -3,9 +3,9 @@
 // number of micro-batches, so every list of the same plan (training, a short last window,
 // evaluation) shares them, and the peak bytes of a tier are a sum that holds for every timing.
 //
-// Where a plan commits, every hi and opt has one durable place of two copies: its home on nvme, or
-// a mirror. Their numbers are the part's (hi), or the part's after all hi (opt), wherever the homes
-// are, so that a run can be resumed under another placement.
+// Where a plan commits, every hi and opt has one durable place, of two copies or of one: its home
+// on nvme, or a mirror. Their numbers are the part's (hi), or the part's after all hi (opt),
+// wherever the homes are, so that a run can be resumed under another placement.
 //
 // What a layer computes with must be whole: the parts of one layer always take neighbouring slots
 // (gpu homes and the gpu rings of hi and acc), so their bytes lie side by side.
@@ -64,6 +64,8 @@ struct Plan {
     RingSizes rings;
     uint32_t path_count = 0;  // of the store that commits go to; 0: nothing is ever committed
     CommitAt commit_at = CommitAt::every_step;
+    // Of every durable place. One: only where nothing commits while steps are under way.
+    Copies durable_copies = Copies::two;
     bool operator==(const Plan&) const = default;
 };
 
@@ -105,6 +107,9 @@ bool can_update_twice(const Workload& workload, uint32_t part);
 // Plan::twice for a share, 0 to 1 (CHECK), of the parts that can, spread over the layers.
 std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartHomes>& homes,
                                double share);
+
+// Whether any weight or state lives on nvme.
+bool uses_nvme(const Plan& plan);
 
 // Whether the list ends with a commit.
 inline bool commits_every_step(const Plan& plan) {

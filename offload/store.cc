@@ -44,4 +44,8 @@ Status commit_and_wait(Store& store, const CommitRecord& record) {
     return wait_for([&](Done done) { store.seal(std::move(done)); });
 }
 
+Status withdraw_and_wait(Store& store) {
+    return wait_for([&](Done done) { store.withdraw(std::move(done)); });
+}
+
 }  // namespace headrace::offload

@@ -5,17 +5,18 @@
 // A place is read and written from its beginning, `size_bytes` at a time (whole, or a prefix).
 // A place that was never written reads as zeros, without I/O. A place with two copies holds
 // {truth, spare}: a write goes to the spare copy and, once complete, makes it the truth; a failed
-// write leaves the truth as it was. What a write of a prefix does not reach stays as it was in a
-// place with one copy, and reads as zeros in a place with two. Reads and writes of one place never
-// overlap in time: the schedule's edges see to it. Different places may be in flight together, in
-// any number: the store bounds its own queues.
+// write leaves the truth as it was. What a write of a prefix does not reach stays as it was in
+// scratch, and reads as zeros in a durable place. Reads and writes of one place never overlap in
+// time: the schedule's edges see to it. Different places may be in flight together, in any number:
+// the store bounds its own queues.
 //
 // A *commit* is the moment a step becomes the truth: what it names is found again after any crash.
 // It is made in three moves, each of which the caller starts when the one before is done: sync of
 // every path (what was written is durable), record (one record says where the truth of every
-// two-copy place lies), seal (the record is durable). Two commits are kept, k and k-1: a write to a
-// two-copy place goes over what k-1 names, so the caller starts none between the first sync of a
-// commit and its seal. One-copy places are scratch: no commit speaks of them.
+// durable place lies), seal (the record is durable). Two commits are kept, k and k-1: a write to a
+// place of two copies goes over what k-1 names, so the caller starts none between the first sync of
+// a commit and its seal. A durable place of one copy is written over in place: only while no commit
+// stands, since the store was made or withdraw (CHECK). No commit speaks of scratch.
 //
 // Threads: all that take a `done` may be called from any thread, also from inside a `done`; they do
 // not block on I/O. `done` is called exactly once, on a thread of the store (MemoryStore: before
@@ -31,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/copies.h"
 #include "offload/result.h"
 
 namespace headrace::offload {
@@ -40,7 +42,7 @@ using PlaceId = uint32_t;
 struct PlaceSpec {
     std::string name;         // for error texts and the store's map: "hi layers.3/0"
     uint64_t size_bytes = 0;  // a multiple of page_bytes
-    uint8_t copy_count = 1;   // 2: {truth, spare}
+    Copies copies = Copies::scratch;
     bool operator==(const PlaceSpec&) const = default;
 };
 
@@ -54,7 +56,7 @@ struct Transfer {
     // Source or target; page-aligned, a multiple of page_bytes, at most the place's size.
     std::span<std::byte> memory;
     Done done{};
-    // Writes of two-copy places: page_sum of the memory, where the caller made it while the bytes
+    // Writes of durable places: page_sum of the memory, where the caller made it while the bytes
     // were in cache; the store makes it otherwise.
     std::optional<uint64_t> sum{};
 };
@@ -86,6 +88,9 @@ class Store {
     virtual void record(const CommitRecord& record, Done done) = 0;
     // Makes the record durable: the commit is made.
     virtual void seal(Done done) = 0;
+    // Erases the commits, durably: until the next one nothing is found after a crash. No transfer
+    // of a durable place and no other move is under way.
+    virtual void withdraw(Done done) = 0;
 
     virtual uint32_t path_count() const = 0;
 
@@ -106,5 +111,7 @@ Status sync_and_wait(Store& store);
 
 // All of a commit, one move after the other. Nothing is in flight.
 Status commit_and_wait(Store& store, const CommitRecord& record);
+
+Status withdraw_and_wait(Store& store);
 
 }  // namespace headrace::offload

@@ -149,7 +149,9 @@ Status Engine::load_made_up() {
 }
 
 Status Engine::commit_what_was_loaded() {
-    return commits() ? commit_and_wait(*store_, options_.record_of(progress_)) : Status{};
+    const bool keeps_two = options_.plan.durable_copies == offload::Copies::two;
+    return commits() && keeps_two ? commit_and_wait(*store_, options_.record_of(progress_))
+                                  : Status{};
 }
 
 Status Engine::resume(const Progress& progress) {
@@ -163,8 +165,14 @@ Status Engine::resume(const Progress& progress) {
 Status Engine::commit() {
     CHECK(commits());
     if (commits_every_step(options_.plan)) return {};
+    if (Status status = withdraw_commits(); !status) return status;
     if (Status status = write_mirrors(homes()); !status) return status;
     return commit_and_wait(*store_, options_.record_of(progress_));
+}
+
+Status Engine::withdraw_commits() {
+    const bool writes_in_place = commits() && options_.plan.durable_copies == offload::Copies::one;
+    return writes_in_place ? withdraw_and_wait(*store_) : Status{};
 }
 
 Status Engine::export_to(CheckpointWriter& writer) {
@@ -222,6 +230,9 @@ Status Engine::train(const TrainOptions& options) {
     CHECK(options.batch_of && options.micro_batch_count_of && options.on_step);
     int64_t first = progress_.attempts;
     const int64_t end_step = first + options.step_count;
+    if (uses_nvme(options_.plan)) {
+        if (Status status = withdraw_commits(); !status) return status;
+    }
     while (first < end_step) {
         // A list has a fixed number of micro-batches: steps with another one follow after a drain.
         const int64_t micro_batches = options.micro_batch_count_of(first);

@@ -42,7 +42,7 @@ struct EngineOptions {
     uint64_t rounding_seed = 0;  // of states in bf16 and int8
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
-    OpenStore open_store{};  // not called where nothing is on nvme
+    OpenStore open_store{};                              // not called where nothing is on nvme
     std::function<void(int64_t op_count)> on_op_done{};  // may be empty
     // A card that is only pretended: nothing is computed, and the gpu tier needs no memory.
     std::optional<PretendedCard> emulated_card{};
@@ -72,8 +72,8 @@ class Engine {
     // (engine/train/dry_run.h). Error: does_not_fit.
     offload::Status try_shape(int64_t row_count, int64_t column_count);
 
-    // The start of a run: weights from the checkpoint, fresh states; if the plan commits, the
-    // commit of no step.
+    // The start of a run: weights from the checkpoint, fresh states; if the plan commits and keeps
+    // two copies, the commit of no step.
     offload::Status load(const Checkpoint& checkpoint);
     // Instead of load: of a checkpoint that has more layers, those of this model; or weights that
     // mean nothing.
@@ -84,7 +84,8 @@ class Engine {
     offload::Status resume(const Progress& progress);
 
     // Makes what train has done durable, RAM and gpu included: a save. A plan that commits every
-    // step has done so when train returns.
+    // step has done so when train returns. One that keeps a single copy of what is durable has a
+    // commit from here until train or, where all homes are in memory, the next save goes on.
     offload::Status commit();
     const Progress& progress() const { return progress_; }
 
@@ -126,6 +127,8 @@ class Engine {
     offload::Status run_list(const offload::Schedule& schedule, Segment& segment);
     offload::Status train_segment(const TrainOptions& options, int64_t first, int64_t end);
     offload::Status commit_what_was_loaded();
+    // Where a durable place has one copy: before it is written over.
+    offload::Status withdraw_commits();
     bool commits() const { return options_.plan.path_count > 0; }
     Homes homes() const { return {executor_.get(), store_.get()}; }
 

@@ -117,7 +117,7 @@ offload::Transfer Executor::transfer_of(const offload::Ticket& ticket, offload::
     if (parts_.poison_released && is_read)
         kernels::fill_nan(parts_.slots->bytes_of_slot(memory.slot));
     std::optional<uint64_t> sum;
-    if (!is_read && schedule_->path_count > 0 && schedule_->slots[home].copy_count == 2) {
+    if (!is_read && schedule_->path_count > 0 && is_durable(schedule_->slots[home].copies)) {
         CHECK_EQ(target.value.step, -1);  // what this period's update made, with its sum
         sum = sums_[target.value.of][target.value.kind == Kind::hi ? 0 : 1];
     }

@@ -115,6 +115,7 @@ std::vector<Remedy> larger_memory(const RunForecast& forecast, const offload::Ef
     const double worth_s = worth_naming * forecast.placement.forecast.step_s;
     offload::Question question = question_of(forecast.placement.workload, effort, config, site);
     question.twice_share_hint = forecast.placement.choice.twice_share;
+    question.commits.copies = forecast.placement.plan.durable_copies;
     question.simulation_count_max = remedy_simulations_max;
     question.worth_s = worth_s;
     const auto found = search(question);
@@ -135,6 +136,7 @@ std::vector<SmallerStates> with_states(const RunForecast& forecast, const offloa
     if (!workload) return {};
     offload::Question question = question_of(*workload, effort, smaller, site);
     question.twice_share_hint = forecast.placement.choice.twice_share;
+    question.commits.copies = forecast.placement.plan.durable_copies;
     question.simulation_count_max = smaller_states_simulations_max;
     const auto answer = offload::find_plan(question);
     if (!answer) return {};

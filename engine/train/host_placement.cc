@@ -161,7 +161,8 @@ Result<HostPlacement> place_on_host(HostRun run) {
         .effort = effort_of(job.config, job.row_count_max, job.column_count_max),
         .token_count_max = job.micro_batch_count_max * job.row_count_max * job.column_count_max,
         .lines = {}};
-    const Site site = site_of(run.config, run.memory, placed.machine);
+    Site site = site_of(run.config, run.memory, placed.machine);
+    site.has_one_copy = run.has_one_copy;
     Result<Placement> placement = place_as_saved(job, run, site);
     if (!placement) return with_mounts(placement.error(), job, run);
     placed.placement = std::move(*placement);

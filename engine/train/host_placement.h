@@ -26,6 +26,7 @@ struct HostRun {
     const MachineFile* card = nullptr;     // that is emulated; null: the host plays the card
     // Of the run that is resumed: its parts are kept where nobody wants others.
     std::optional<uint64_t> saved_part_bytes;
+    bool has_one_copy = false;  // of that run's store
 };
 
 struct HostPlacement {

@@ -215,6 +215,12 @@ offload::CommitRule commits_of(const RunConfig& config, uint32_t path_count) {
     return {.on_nvme = std::nullopt, .in_memory = std::nullopt};
 }
 
+bool may_keep_one_copy(const RunConfig& config, uint32_t path_count) {
+    const offload::CommitRule rule = commits_of(config, path_count);
+    const auto saves = offload::CommitAt::saves;
+    return !config.save_steps && (rule.on_nvme == saves || rule.in_memory == saves);
+}
+
 std::optional<offload::CommitAt> commit_of(const Plan& plan) {
     if (plan.path_count == 0) return std::nullopt;
     return plan.commit_at;
@@ -228,6 +234,11 @@ std::string describe_commit(const RunConfig& config, const Plan& plan) {
     }
     if (*commit_at == offload::CommitAt::every_step) {
         return "commit: every step: a crash costs at most two steps";
+    }
+    if (plan.durable_copies == offload::Copies::one) {
+        return "commit: at the end, or when asked to stop; there is room for one copy of it all, "
+               "so "
+               "a crash costs the whole run, also one that was resumed";
     }
     if (!config.save_steps) {
         return "commit: at the end, or when asked to stop: a crash costs the whole run; save_steps "
@@ -279,34 +290,42 @@ offload::Question question_of(const Workload& workload, const offload::Effort& e
     return question;
 }
 
-Result<Placement> place(const Job& job, const RunConfig& config, const Site& site) {
-    CHECK_GT(job.micro_batch_count_max, 0);
-    CHECK_EQ(job.kept_bytes % offload::page_bytes, 0u);
+namespace {
+
+Placement placement_of(Workload workload, offload::Answer answer, uint64_t part_bytes,
+                       const Site& site) {
+    offload::Candidate& best = answer.best;
+    Placement placement{.part_bytes = part_bytes,
+                        .workload = std::move(workload),
+                        .plan = std::move(best.plan),
+                        .budgets = site.ceilings,
+                        .needs = best.needs,
+                        .base = best.base,
+                        .choice = best.choice,
+                        .forecast = best.forecast,
+                        .simulated_count = 1 + answer.others.size()};
+    if (best.needs.nvme_bytes > 0) {
+        placement.needs.nvme_bytes = store_bytes_of(
+            placement.workload, lay_slots(placement.workload, placement.plan), site.path_count);
+    }
+    return placement;
+}
+
+// With so many copies of what is durable, if nothing commits while steps are under way.
+Result<Placement> place_with(offload::Copies copies, const Job& job, const RunConfig& config,
+                             const Site& site) {
     const offload::Effort effort = effort_of(job.config, job.row_count_max, job.column_count_max);
     uint64_t least = std::numeric_limits<uint64_t>::max();
     Budgets nearest;
     for (const uint64_t part_bytes : part_sizes(config, parameter_count(job.config))) {
         Result<Workload> workload = workload_of(job, config, part_bytes);
         if (!workload) return workload.error();
-        Result<offload::Findings> found = search(question_of(*workload, effort, config, site));
+        offload::Question question = question_of(*workload, effort, config, site);
+        question.commits.copies = copies;
+        Result<offload::Findings> found = search(question);
         if (!found) return found.error();
         if (found->answer) {
-            offload::Candidate& best = found->answer->best;
-            Placement placement{.part_bytes = part_bytes,
-                                .workload = std::move(*workload),
-                                .plan = std::move(best.plan),
-                                .budgets = site.ceilings,
-                                .needs = best.needs,
-                                .base = best.base,
-                                .choice = best.choice,
-                                .forecast = best.forecast,
-                                .simulated_count = 1 + found->answer->others.size()};
-            if (best.needs.nvme_bytes > 0) {
-                placement.needs.nvme_bytes =
-                    store_bytes_of(placement.workload,
-                                   lay_slots(placement.workload, placement.plan), site.path_count);
-            }
-            return placement;
+            return placement_of(std::move(*workload), std::move(*found->answer), part_bytes, site);
         }
         const uint64_t missing = missing_of(found->nearest, site);
         if (missing < least) {
@@ -318,11 +337,40 @@ Result<Placement> place(const Job& job, const RunConfig& config, const Site& sit
     return does_not_fit(job, config, nearest, site);
 }
 
+// Where two copies of everything do not fit, one may.
+offload::Error with_one_copy(offload::Error refusal, const Job& job, const RunConfig& config,
+                             const Site& site) {
+    RunConfig changed = config;
+    changed.offload.commit = CommitMode::at_saves;
+    changed.save_steps.reset();
+    if (!place_with(offload::Copies::one, job, changed, site)) return refusal;
+    refusal.what += fmt::format(
+        "; or with commit=at_saves{}: the store then keeps one copy of everything, and a run can "
+        "be resumed where it was stopped, but not after a crash",
+        config.save_steps ? " and without save_steps" : "");
+    return refusal;
+}
+
+}  // namespace
+
+Result<Placement> place(const Job& job, const RunConfig& config, const Site& site) {
+    CHECK_GT(job.micro_batch_count_max, 0);
+    CHECK_EQ(job.kept_bytes % offload::page_bytes, 0u);
+    using offload::Copies;
+    const bool may_keep_one = may_keep_one_copy(config, site.path_count);
+    if (may_keep_one && site.has_one_copy) return place_with(Copies::one, job, config, site);
+    Result<Placement> placed = place_with(Copies::two, job, config, site);
+    if (placed || placed.error().code != ErrorCode::does_not_fit) return placed;
+    if (may_keep_one) return place_with(Copies::one, job, config, site);
+    if (site.path_count == 0) return placed;
+    return with_one_copy(placed.error(), job, config, site);
+}
+
 uint64_t home_bytes(const Placement& placement, Kind kind, Tier tier) {
     uint64_t size_bytes = 0;
     for (const offload::Slot& slot : lay_slots(placement.workload, placement.plan).slots) {
         if (slot.is_home && slot.kind == kind && slot.tier == tier) {
-            size_bytes += slot.size_bytes * slot.copy_count;
+            size_bytes += slot.size_bytes * count_of(slot.copies);
         }
     }
     return size_bytes;

@@ -59,7 +59,8 @@ struct Site {
     Budgets ceilings;
     // Of gpu and ram together, where both are one memory.
     uint64_t memory_bytes = std::numeric_limits<uint64_t>::max();
-    uint32_t path_count = 0;  // of the store; 0: there is no drive
+    uint32_t path_count = 0;    // of the store; 0: there is no drive
+    bool has_one_copy = false;  // the run is resumed from a store that keeps one of everything
 };
 // This host: the card is played by it, and `machine` are its rates.
 Site site_of(const RunConfig& config, const FreeMemory& memory, const offload::Machine& machine);
@@ -85,13 +86,17 @@ struct Placement {
 offload::CommitRule commits_of(const RunConfig& config, uint32_t path_count);
 std::optional<offload::CommitAt> commit_of(const offload::Plan& plan);
 
+// Whether one copy of what is durable is enough where there is no room for two: nothing commits
+// while steps are under way.
+bool may_keep_one_copy(const RunConfig& config, uint32_t path_count);
+
 // One line: what a crash would cost.
 std::string describe_commit(const RunConfig& config, const offload::Plan& plan);
 
 // What part_bytes is where nobody says it: it grows with the model, 4 MiB to 64 MiB.
 uint64_t automatic_part_bytes(offload::Dtype dtype, uint64_t parameter_count);
 
-// What place() asks the planner; all arguments outlive the question.
+// What place() asks the planner first; all arguments outlive the question.
 offload::Question question_of(const offload::Workload& workload, const offload::Effort& effort,
                               const RunConfig& config, const Site& site);
 

@@ -34,7 +34,7 @@ std::vector<offload::PlaceSpec> places_of(const offload::Layout& layout,
         CHECK(place.name.empty());
         place = {.name = name_of_place(layout, slot),
                  .size_bytes = slot.size_bytes,
-                 .copy_count = slot.copy_count};
+                 .copies = slot.copies};
     }
     return places;
 }

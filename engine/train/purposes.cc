@@ -24,7 +24,7 @@ std::vector<PurposeBytes> bytes_by_purpose(const Placement& placement, Tier tier
     std::array<uint64_t, purposes.size()> homes = {};
     for (const offload::Slot& slot : lay_slots(placement.workload, placement.plan).slots) {
         if (!slot.is_home || slot.tier != tier || is_control(slot.kind)) continue;
-        homes[static_cast<size_t>(slot.kind)] += slot.size_bytes * slot.copy_count;
+        homes[static_cast<size_t>(slot.kind)] += slot.size_bytes * count_of(slot.copies);
     }
     std::vector<PurposeBytes> found;
     uint64_t sum_bytes = 0;

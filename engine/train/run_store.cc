@@ -158,6 +158,12 @@ std::string describe_repack(const RunStoreOptions& options) {
         text = fmt::format("converting the run's optimizer states from {} to {}; ",
                            name_of(*states), name_of(wanted.states));
     }
+    if (options.saved->store.places[0].copies != options.placement.plan.durable_copies) {
+        text +=
+            fmt::format("keeping {} of everything; ",
+                        options.placement.plan.durable_copies == offload::Copies::two ? "two copies"
+                                                                                      : "one copy");
+    }
     return text + fmt::format("repacking the run's parts: {} of at most {} become {} of at most {}",
                               options.saved->store.places.size() / 2,
                               offload::format_bytes(before.part_bytes), wanted.layout.parts.size(),
@@ -198,8 +204,9 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
                 ErrorCode::bad_data,
                 fmt::format("there is no run to resume in {}", config.output_dir),
                 fmt::format("no store '{}' with a commit on {}: a run that is finished has "
-                            "none; leave resume_from_checkpoint out, or name the run's own "
-                            "output_dir and nvme_paths{}",
+                            "none, nor has one that crashed and kept one copy; leave "
+                            "resume_from_checkpoint "
+                            "out, or name the run's own output_dir and nvme_paths{}",
                             name, fmt::join(paths, ", "), other_stores(paths))};
         }
         Result<Saved> saved = read_record((*facts)->newest->record);

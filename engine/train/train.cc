@@ -179,7 +179,10 @@ class Training {
                     .machine = inputs_.machine ? &*inputs_.machine : nullptr,
                     .card = card_ ? &*card_ : nullptr,
                     .saved_part_bytes = std::nullopt};
-        if (saved_) run.saved_part_bytes = saved_->saved.identity.part_bytes;
+        if (!saved_) return run;
+        run.saved_part_bytes = saved_->saved.identity.part_bytes;
+        const std::vector<offload::PlaceSpec>& places = saved_->store.places;
+        run.has_one_copy = !places.empty() && places[0].copies == offload::Copies::one;
         return run;
     }
 
@@ -284,7 +287,14 @@ class Training {
         return {};
     }
 
+    // What was saved is written over from here on.
+    void leave_resume_point(bool is_overwritten) {
+        const bool has_one = placement().plan.durable_copies == offload::Copies::one;
+        if (has_one && is_overwritten) has_resume_point_ = false;
+    }
+
     Status train_to(int64_t end) {
+        leave_resume_point(uses_nvme(placement().plan));
         return engine_->train(
             {.step_count = end - engine_->progress().attempts,
              .batch_of = [this](int64_t step) { return batches_.step(step); },
@@ -297,6 +307,7 @@ class Training {
     bool wants_stop() const { return reporter_.stop_signal() != 0 || is_at_write_limit(); }
 
     Status save() {
+        leave_resume_point(true);
         if (Status status = engine_->commit(); !status) return status;
         has_resume_point_ = true;
         reporter_.note(fmt::format("saved {}", after_step(engine_->progress().attempts)));

@@ -44,8 +44,10 @@ class BlockQueueTest : public testing::Test {
         taken_.clear();
     }
 
-    std::vector<PlaceSpec> places_ = std::vector<PlaceSpec>(
-        4, {.name = "p", .size_bytes = blocks_per_place * page_bytes, .copy_count = 1});
+    std::vector<PlaceSpec> places_ =
+        std::vector<PlaceSpec>(4, {.name = "p",
+                                   .size_bytes = blocks_per_place * page_bytes,
+                                   .copies = offload::Copies::scratch});
     Placement placement_ = make_placement(places_, {1}, page_bytes);
     std::vector<std::byte> memory_ = std::vector<std::byte>(blocks_per_place * page_bytes);
     std::deque<ActiveTransfer> actives_;

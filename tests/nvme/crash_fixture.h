@@ -83,7 +83,7 @@ class CrashRun {
         const offload::PlaceSpec& spec = store.places()[place];
         const offload::Status status = write_place(store, place, bytes_of(spec, version).span());
         CHECK_TEXT(status.ok(), status.ok() ? "" : status.error().text());
-        if (spec.copy_count == 2) versions_[spec.name] = version;
+        if (is_durable(spec.copies)) versions_[spec.name] = version;
     }
     // The moves of a commit, each called when the one before is done.
     void record(NvmeStore& store, uint64_t attempts) {
@@ -151,7 +151,7 @@ class CrashRun {
     static void expect_versions(NvmeStore& store, const Versions& versions) {
         for (offload::PlaceId place = 0; place < store.places().size(); place++) {
             const offload::PlaceSpec& spec = store.places()[place];
-            if (spec.copy_count != 2) continue;
+            if (!is_durable(spec.copies)) continue;
             const auto version = versions.find(spec.name);
             const PageBuffer read(spec.size_bytes);
             const offload::Status status = read_place(store, place, read.span());

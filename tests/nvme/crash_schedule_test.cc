@@ -45,7 +45,7 @@ std::vector<PlaceSpec> places_of(const Schedule& schedule) {
         if (slot.tier != Tier::nvme) continue;
         by_number[slot.offset_bytes] = {.name = fmt::format("{} {}", name_of(slot.kind), slot.of),
                                         .size_bytes = slot.size_bytes,
-                                        .copy_count = slot.copy_count};
+                                        .copies = slot.copies};
     }
     std::vector<PlaceSpec> places;
     for (const auto& [number, place] : by_number) {
@@ -138,7 +138,7 @@ TEST_P(CrashSchedule, ckpt_1_CommitsAreOfOneStep) {
     {
         auto store = run.open_watched(options(Opening::fresh));
         for (offload::PlaceId place = 0; place < places.size(); place++) {
-            if (places[place].copy_count == 2) run.write(*store, place, first_version);
+            if (is_durable(places[place].copies)) run.write(*store, place, first_version);
         }
         run.commit(*store, 0);
         begin = run.disk().notes().size();

@@ -23,10 +23,10 @@ using offload::PlaceSpec;
 
 // Four durable places and some scratch, which commits say nothing of.
 std::vector<PlaceSpec> places_with(uint64_t scratch_pages) {
-    return {{.name = "hi", .size_bytes = page_bytes, .copy_count = 2},
-            {.name = "opt", .size_bytes = 2 * page_bytes, .copy_count = 2},
-            {.name = "lo", .size_bytes = page_bytes, .copy_count = 2},
-            {.name = "never", .size_bytes = page_bytes, .copy_count = 2},
+    return {{.name = "hi", .size_bytes = page_bytes, .copies = offload::Copies::two},
+            {.name = "opt", .size_bytes = 2 * page_bytes, .copies = offload::Copies::two},
+            {.name = "lo", .size_bytes = page_bytes, .copies = offload::Copies::two},
+            {.name = "never", .size_bytes = page_bytes, .copies = offload::Copies::two},
             {.name = "scratch", .size_bytes = scratch_pages * page_bytes}};
 }
 constexpr PlaceId never_place = 3;  // no run writes it

@@ -32,9 +32,10 @@ constexpr offload::PlaceId place_count = 6;
 StoreOptions faulty_store(const std::string& path, IoEngine engine) {
     StoreOptions options{.paths = {path}, .run_name = "run"};
     for (offload::PlaceId place = 0; place < place_count; place++) {
-        options.places.push_back({.name = "place " + std::to_string(place),
-                                  .size_bytes = place_bytes,
-                                  .copy_count = static_cast<uint8_t>(1 + place % 2)});
+        options.places.push_back(
+            {.name = "place " + std::to_string(place),
+             .size_bytes = place_bytes,
+             .copies = place % 2 == 1 ? offload::Copies::two : offload::Copies::scratch});
     }
     options.engine = engine;
     options.block_bytes = block_bytes;

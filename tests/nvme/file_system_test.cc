@@ -128,7 +128,7 @@ TEST(FileSystem, TwoPathsOnOneDriveAreNoticedOnce) {
     const std::vector<std::string> paths = {folder.make("a"), folder.make("b")};
     if (drives_of(paths[0]).empty()) GTEST_SKIP() << "the drives of this machine are not told";
     StoreOptions options{.paths = paths, .run_name = "run"};
-    options.places = {{.name = "place", .size_bytes = mib, .copy_count = 1}};
+    options.places = {{.name = "place", .size_bytes = mib, .copies = offload::Copies::scratch}};
     auto store = open_store(options);
     ASSERT_TRUE(store.ok()) << store.error().text();
     int line_count = 0;

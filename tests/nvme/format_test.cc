@@ -16,8 +16,8 @@ using offload::mib;
 using offload::PlaceSpec;
 
 std::vector<PlaceSpec> durable_places() {
-    return {{.name = "hi layers.0/0", .size_bytes = 2 * mib, .copy_count = 2},
-            {.name = "stash", .size_bytes = mib, .copy_count = 2}};
+    return {{.name = "hi layers.0/0", .size_bytes = 2 * mib, .copies = offload::Copies::two},
+            {.name = "stash", .size_bytes = mib, .copies = offload::Copies::two}};
 }
 
 MapImage example() {
@@ -46,7 +46,7 @@ TEST(Format, TheSuperblockLiesAsThePageSays) {
     const MapImage map = example();
     const void* head = &map.superblock;
     EXPECT_EQ(std::memcmp(head, "HEADRACE", 8), 0);
-    EXPECT_EQ(at<uint32_t>(head, 8), 2u);         // version
+    EXPECT_EQ(at<uint32_t>(head, 8), 3u);         // version
     EXPECT_EQ(at<uint32_t>(head, 12), 1u);        // layout
     EXPECT_EQ(at<uint8_t>(head, 18), 3u);         // uuid
     EXPECT_EQ(at<uint32_t>(head, 32), 1u);        // path_index
@@ -64,6 +64,7 @@ TEST(Format, TheSuperblockLiesAsThePageSays) {
     EXPECT_EQ(at<uint32_t>(head, 128), 2u);       // pattern_count
     EXPECT_EQ(at<uint32_t>(head, 132), 1u);       // predecessor_path_count
     EXPECT_EQ(at<uint8_t>(head, 136), 9u);        // predecessor_uuid
+    EXPECT_EQ(at<uint32_t>(head, 152), 2u);       // copy_count
     EXPECT_EQ(at<uint8_t>(head, 257), 1u);        // pattern[1]
     EXPECT_STREQ(static_cast<const char*>(head) + 512, "run");
 }
@@ -89,6 +90,33 @@ TEST(Format, WhatWasWrittenIsRead) {
     EXPECT_EQ(pattern_of(map.superblock), (std::vector<uint32_t>{0, 1}));
     EXPECT_EQ(paths_of(map), (std::vector<std::string>{"/mnt/a", "/mnt/b"}));
     EXPECT_EQ(predecessor_of(map), (Predecessor{.uuid = {9}, .paths = {"/old"}}));
+}
+
+TEST(Format, PlacesOfOneCopyHaveNoOther) {
+    std::vector<PlaceSpec> places = durable_places();
+    for (PlaceSpec& place : places) place.copies = offload::Copies::one;
+    const MapImage map =
+        make_map({.run_name = "run", .paths = {"/a"}}, places, make_placement(places, {1}, mib));
+    EXPECT_EQ(at<uint32_t>(&map.superblock, 152), 1u);
+    EXPECT_EQ(at<uint64_t>(&map.superblock, 112), 3 * mib);
+    const std::byte* second = map.tables.data() + (49152 - 16384) + 64;
+    EXPECT_EQ(at<uint64_t>(second, 8), 2 * mib);  // copy 0 begins behind the first place
+    EXPECT_EQ(at<uint64_t>(second, 16), 0u);
+    EXPECT_EQ(at<uint64_t>(second, 24), mib);
+    EXPECT_EQ(at<uint64_t>(second, 32), 0u);
+    EXPECT_EQ(places_of(map), places);
+}
+
+// Version 2 said nothing of copies: there were two.
+TEST(Format, AStoreOfVersionTwoIsRead) {
+    MapImage map = example();
+    map.superblock.version = 2;
+    map.superblock.copy_count = 0;
+    const auto hash = XXH3_64bits(&map.superblock, offsetof(Superblock, hash));
+    map.superblock.hash = hash;
+    EXPECT_EQ(classify(page_of(map.superblock)), FirstPage::store);
+    EXPECT_EQ(find_fault(map), nullptr);
+    EXPECT_EQ(places_of(map), durable_places());
 }
 
 // The owner and the notice: a torn page is nobody's.
@@ -147,7 +175,7 @@ TEST(Format, EveryFirstPageIsTold) {
     page[0] = std::byte{'X'};
     EXPECT_EQ(classify(page), FirstPage::foreign);
     page = page_of(map.superblock);
-    page[8] = std::byte{3};
+    page[8] = std::byte{4};
     EXPECT_EQ(classify(page), FirstPage::newer);
     // Version 1 had its hash in the same place.
     page = page_of(map.superblock);
@@ -171,8 +199,8 @@ TEST(Format, FindFaultSeesDamage) {
 }
 
 TEST(Format, TenThousandPlacesHaveRoom) {
-    std::vector<PlaceSpec> places(10000,
-                                  {.name = "m layers.39/3", .size_bytes = 4096, .copy_count = 2});
+    std::vector<PlaceSpec> places(
+        10000, {.name = "m layers.39/3", .size_bytes = 4096, .copies = offload::Copies::two});
     const MapImage map = make_map({.uuid = {}, .run_name = "r", .paths = {"/p"}, .predecessor = {}},
                                   places, make_placement(places, {1}, mib));
     EXPECT_EQ(find_fault(map), nullptr);

@@ -15,9 +15,9 @@ constexpr uint64_t page = 4096;
 
 const std::vector<offload::PlaceSpec>& places() {
     static const std::vector<offload::PlaceSpec> specs = {
-        {.name = "hi", .size_bytes = 2 * page, .copy_count = 2},
-        {.name = "act", .size_bytes = 2 * page, .copy_count = 1},
-        {.name = "m", .size_bytes = 2 * page, .copy_count = 2}};
+        {.name = "hi", .size_bytes = 2 * page, .copies = offload::Copies::two},
+        {.name = "act", .size_bytes = 2 * page, .copies = offload::Copies::scratch},
+        {.name = "m", .size_bytes = 2 * page, .copies = offload::Copies::two}};
     return specs;
 }
 
@@ -57,6 +57,29 @@ TEST(Generations, WritesBetweenCommitsSpareWhatIsCommitted) {
     EXPECT_EQ(commit(generations)[0],
               (PlaceTruth{.is_written = true, .copy = static_cast<uint8_t>(1 - kept), .sum = 5}));
     EXPECT_EQ(write(generations, 0, 9), kept) << "the commit before that is released";
+}
+
+// One copy is written in place; while a commit names it, only after withdraw.
+TEST(Generations, OneCopyIsWrittenWhileNoCommitNamesIt) {
+    const std::vector<offload::PlaceSpec> one = {
+        {.name = "hi", .size_bytes = 2 * page, .copies = offload::Copies::one}};
+    Generations generations(one, 1);
+    EXPECT_EQ(write(generations, 0, 1), 0);
+    EXPECT_EQ(write(generations, 0, 2), 0);
+    const std::vector<PlaceTruth> named = {{.is_written = true, .copy = 0, .sum = 2}};
+    EXPECT_EQ(commit(generations), named);
+    EXPECT_DEATH(generations.begin_write(0), "sealed_copy");
+    generations.withdraw();
+    EXPECT_EQ(write(generations, 0, 3), 0);
+    Generations resumed(one, 1);
+    Commit found;
+    found.places = named;
+    resumed.restore(found);
+    EXPECT_DEATH(resumed.begin_write(0), "sealed_copy");
+    EXPECT_EQ(resumed.begin_read(0, 2 * page).sum, std::optional<uint64_t>(2));
+    resumed.end_read(0, true);
+    resumed.withdraw();
+    EXPECT_EQ(resumed.begin_write(0), 0);
 }
 
 TEST(Generations, AFailedWriteKeepsTheTruthOrIsTold) {

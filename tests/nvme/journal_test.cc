@@ -103,7 +103,7 @@ class JournalFile : public testing::Test {
         };
         operations_.sync_data = [this](int) { return -flush_error_; };
         const std::vector<offload::PlaceSpec> places(
-            3, {.name = "p", .size_bytes = mib, .copy_count = 2});
+            3, {.name = "p", .size_bytes = mib, .copies = offload::Copies::two});
         map_ = make_map({.uuid = {7}, .run_name = "run", .paths = {"/p"}, .predecessor = {}},
                         places, make_placement(places, {1}, mib));
         auto file = DirectFile::open(folder_.path() + "/map", Existence::may_be_made,

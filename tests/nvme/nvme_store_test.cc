@@ -29,8 +29,9 @@ using offload::Status;
 StoreOptions store_of(std::vector<std::string> paths, uint64_t place_count, uint64_t place_bytes) {
     StoreOptions options{.paths = std::move(paths), .run_name = "run"};
     for (uint64_t i = 0; i < place_count; i++) {
-        options.places.push_back(
-            {.name = "place " + std::to_string(i), .size_bytes = place_bytes, .copy_count = 1});
+        options.places.push_back({.name = "place " + std::to_string(i),
+                                  .size_bytes = place_bytes,
+                                  .copies = offload::Copies::scratch});
     }
     options.block_bytes = 64 * kib;
     return options;

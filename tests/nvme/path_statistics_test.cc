@@ -64,7 +64,7 @@ TEST(PathStatistics, ADifferenceIsOfEveryField) {
 TEST(PathStatistics, TheCostPerRequestIsSmall) {
     constexpr uint64_t block_count = 4096;
     const std::vector<offload::PlaceSpec> places = {
-        {.name = "p", .size_bytes = block_count * page_bytes, .copy_count = 1}};
+        {.name = "p", .size_bytes = block_count * page_bytes, .copies = offload::Copies::scratch}};
     const Placement placement = make_placement(places, {1}, page_bytes);
     std::vector<std::byte> memory(block_count * page_bytes);
     BlockQueue queue(placement, 0, 8, [](ActiveTransfer&) {});

@@ -27,8 +27,8 @@ TEST(Placement, PatternsSpreadTheWeights) {
 
 TEST(Placement, TheExampleOfTheFormatPage) {
     const std::vector<PlaceSpec> places = {
-        {.name = "a", .size_bytes = mib, .copy_count = 1},
-        {.name = "b", .size_bytes = 2 * mib + 512 * kib, .copy_count = 1}};
+        {.name = "a", .size_bytes = mib, .copies = offload::Copies::scratch},
+        {.name = "b", .size_bytes = 2 * mib + 512 * kib, .copies = offload::Copies::scratch}};
     const Placement placement = make_placement(places, {1, 1}, mib);
     const CopyExtent& copy = placement.copies[1][0];
     EXPECT_EQ(copy.first_slot, 1u);
@@ -51,9 +51,10 @@ TEST(Placement, NoPageHasTwoOwners) {
         }
         std::vector<PlaceSpec> places;
         for (int i = 0; i < 20; i++) {
-            places.push_back({.name = "p",
-                              .size_bytes = page_bytes * (1 + random() % 40),
-                              .copy_count = static_cast<uint8_t>(1 + random() % 2)});
+            places.push_back(
+                {.name = "p",
+                 .size_bytes = page_bytes * (1 + random() % 40),
+                 .copies = random() % 2 == 1 ? offload::Copies::two : offload::Copies::scratch});
         }
         const uint64_t stripe_bytes = page_bytes * (1 + random() % 6);
         const Placement placement = make_placement(places, weights, stripe_bytes);
@@ -61,7 +62,7 @@ TEST(Placement, NoPageHasTwoOwners) {
         std::set<std::pair<uint32_t, uint64_t>> pages;
         uint64_t page_count = 0;
         for (offload::PlaceId place = 0; place < places.size(); place++) {
-            for (uint8_t copy = 0; copy < places[place].copy_count; copy++) {
+            for (uint8_t copy = 0; copy < count_of(places[place].copies); copy++) {
                 for (uint64_t offset = 0; offset < places[place].size_bytes; offset += page_bytes) {
                     const BlockAddress address = address_of(
                         placement, {.place = place, .copy = copy}, offset / stripe_bytes);
@@ -78,7 +79,8 @@ TEST(Placement, NoPageHasTwoOwners) {
 
 // The case of two swap paths that were filled one after the other: the split is within 5%.
 TEST(Placement, BytesAreSplitByWeight) {
-    std::vector<PlaceSpec> places(40, {.name = "p", .size_bytes = 10 * mib, .copy_count = 1});
+    std::vector<PlaceSpec> places(
+        40, {.name = "p", .size_bytes = 10 * mib, .copies = offload::Copies::scratch});
     for (const auto& [weights, share] :
          {std::pair{std::vector<uint32_t>{1, 1}, 0.5}, {std::vector<uint32_t>{3, 1}, 0.75}}) {
         const Placement placement = make_placement(places, weights, mib);
@@ -88,7 +90,8 @@ TEST(Placement, BytesAreSplitByWeight) {
 }
 
 TEST(Placement, FindFaultSeesOverlapAndOverrun) {
-    const std::vector<PlaceSpec> places(2, {.name = "p", .size_bytes = mib, .copy_count = 1});
+    const std::vector<PlaceSpec> places(
+        2, {.name = "p", .size_bytes = mib, .copies = offload::Copies::scratch});
     const Placement good = make_placement(places, {1}, mib);
     Placement bad = good;
     bad.copies[1][0].offset_bytes[0] -= page_bytes;

@@ -37,8 +37,9 @@ class PromotionTest : public testing::Test {
         std::vector<PlaceSpec> places;
         const uint64_t size_bytes = opening == Opening::successor ? 128 * kib : 64 * kib;
         for (int i = 0; i < 4; i++) {
-            places.push_back(
-                {.name = "place " + std::to_string(i), .size_bytes = size_bytes, .copy_count = 2});
+            places.push_back({.name = "place " + std::to_string(i),
+                              .size_bytes = size_bytes,
+                              .copies = offload::Copies::two});
         }
         return places;
     }

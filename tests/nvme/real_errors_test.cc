@@ -24,8 +24,9 @@ using offload::Status;
 StoreOptions store_in(const std::string& path, IoEngine engine, uint64_t place_count) {
     StoreOptions options{.paths = {path}, .run_name = "run"};
     for (uint64_t i = 0; i < place_count; i++) {
-        options.places.push_back(
-            {.name = "place " + std::to_string(i), .size_bytes = mib, .copy_count = 1});
+        options.places.push_back({.name = "place " + std::to_string(i),
+                                  .size_bytes = mib,
+                                  .copies = offload::Copies::scratch});
     }
     options.engine = engine;
     options.block_bytes = 256 * kib;

@@ -35,7 +35,7 @@ class Resume : public testing::TestWithParam<IoEngine> {
         for (uint64_t i = 0; i < durable_count; i++) {
             durable_.push_back({.name = "hi layers." + std::to_string(i) + "/0",
                                 .size_bytes = place_bytes,
-                                .copy_count = 2});
+                                .copies = offload::Copies::two});
         }
     }
 
@@ -67,7 +67,7 @@ class Resume : public testing::TestWithParam<IoEngine> {
         for (offload::PlaceId place = 0; place < store.places().size(); place++) {
             PageBuffer buffer(store.places()[place].size_bytes);
             buffer.fill_random(1000 * step + place);
-            if (store.places()[place].copy_count == 2) {
+            if (is_durable(store.places()[place].copies)) {
                 const bool is_wanted = (bits & 1) != 0;
                 bits >>= 1;
                 buffer.fill_random(step);
@@ -90,7 +90,7 @@ class Resume : public testing::TestWithParam<IoEngine> {
     static std::vector<uint64_t> steps_of(NvmeStore& store) {
         std::vector<uint64_t> steps;
         for (offload::PlaceId place = 0; place < store.places().size(); place++) {
-            if (store.places()[place].copy_count != 2) continue;
+            if (!is_durable(store.places()[place].copies)) continue;
             PageBuffer read(place_bytes);
             const Status status = read_place(store, place, read.span());
             CHECK_TEXT(status.ok(), status.ok() ? "" : status.error().text());
@@ -287,7 +287,7 @@ TEST_P(Resume, ScratchIsLaidAnewBehindTheDurableBytes) {
         }
         uint64_t expected_bytes = 0;
         for (const PlaceSpec& place : wanted.places) {
-            expected_bytes += place.size_bytes * place.copy_count;
+            expected_bytes += place.size_bytes * count_of(place.copies);
         }
         EXPECT_EQ(data_bytes, expected_bytes);
     }

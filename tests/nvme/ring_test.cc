@@ -22,7 +22,7 @@ using offload::mib;
 
 StoreOptions ring_options(const std::string& path) {
     StoreOptions options{.paths = {path}, .run_name = "ring"};
-    options.places = {{.name = "place", .size_bytes = mib, .copy_count = 1}};
+    options.places = {{.name = "place", .size_bytes = mib, .copies = offload::Copies::scratch}};
     options.engine = IoEngine::uring;
     options.block_bytes = 64 * kib;
     return options;

@@ -20,7 +20,7 @@ using offload::mib;
 
 StoreOptions small_store(std::vector<std::string> paths) {
     StoreOptions options{.paths = std::move(paths), .run_name = "run"};
-    options.places = {{.name = "place", .size_bytes = mib, .copy_count = 1}};
+    options.places = {{.name = "place", .size_bytes = mib, .copies = offload::Copies::scratch}};
     options.block_bytes = 64 * kib;
     return options;
 }
@@ -160,7 +160,7 @@ TEST(RunFolder, ANewerFormatIsRefusedByName) {
     {
         std::fstream file(map, std::ios::in | std::ios::out | std::ios::binary);
         file.seekp(8);
-        file.put(3);
+        file.put(4);
     }
     EXPECT_NE(refusal(options).find("a newer version made it"), std::string::npos);
 }

@@ -33,12 +33,13 @@ class StoreContract : public testing::TestWithParam<std::tuple<Kind, int>> {
   protected:
     void SetUp() override {
         std::vector<PlaceSpec> places = {
-            {.name = "scratch", .size_bytes = place_bytes, .copy_count = 1},
-            {.name = "hi layers.0/0", .size_bytes = place_bytes, .copy_count = 2}};
+            {.name = "scratch", .size_bytes = place_bytes, .copies = offload::Copies::scratch},
+            {.name = "hi layers.0/0", .size_bytes = place_bytes, .copies = offload::Copies::two}};
         for (uint64_t i = 0; i < small_count; i++) {
-            places.push_back({.name = "small" + std::to_string(i),
-                              .size_bytes = (1 + i % 20) * 4 * kib,
-                              .copy_count = static_cast<uint8_t>(1 + i % 2)});
+            places.push_back(
+                {.name = "small" + std::to_string(i),
+                 .size_bytes = (1 + i % 20) * 4 * kib,
+                 .copies = i % 2 == 1 ? offload::Copies::two : offload::Copies::scratch});
         }
         open(places);
     }
@@ -80,7 +81,7 @@ class StoreContract : public testing::TestWithParam<std::tuple<Kind, int>> {
 TEST_P(StoreContract, KnowsItsPlaces) {
     ASSERT_EQ(store_->places().size(), 2 + small_count);
     EXPECT_EQ(store_->places()[two_copies].name, "hi layers.0/0");
-    EXPECT_EQ(store_->places()[two_copies].copy_count, 2);
+    EXPECT_EQ(store_->places()[two_copies].copies, offload::Copies::two);
 }
 
 TEST_P(StoreContract, AnUnwrittenPlaceReadsAsZeros) {
@@ -237,6 +238,29 @@ TEST_P(StoreContract, CommitsFollowEachOther) {
     }
 }
 
+// A durable place of one copy: written in place, committed, and written over once that is
+// withdrawn.
+TEST_P(StoreContract, WithdrawReleasesPlacesOfOneCopy) {
+    store_.reset();
+    below_.reset();
+    open({{.name = "hi", .size_bytes = place_bytes, .copies = offload::Copies::one},
+          {.name = "scratch", .size_bytes = place_bytes}});
+    PageBuffer written(place_bytes);
+    PageBuffer read(place_bytes);
+    for (uint64_t step = 1; step < 4; step++) {
+        ASSERT_TRUE(offload::withdraw_and_wait(*store_).ok());
+        for (const uint64_t seed : {step, 10 + step}) {
+            written.fill_random(seed);
+            ASSERT_TRUE(write_place(*store_, 0, written.span()).ok());
+            ASSERT_TRUE(read_place(*store_, 0, read.span()).ok());
+            EXPECT_EQ(read, written);
+        }
+        ASSERT_TRUE(commit_and_wait(*store_, {.attempts = step}).ok());
+        ASSERT_TRUE(read_place(*store_, 0, read.span()).ok());
+        EXPECT_EQ(read, written);
+    }
+}
+
 TEST_P(StoreContract, DestructionWaitsForWhatIsInFlight) {
     std::deque<PageBuffer> buffers;
     Waiter waiter;
@@ -263,8 +287,9 @@ TEST_P(StoreContract, AFailedWriteKeepsTheTruth) {
             if (request.memory.size() == 64 * kib) return {};
             return Fault{.executed_bytes = 0, .result = -EIO};
         };
-        open({{.name = "scratch", .size_bytes = place_bytes, .copy_count = 1},
-              {.name = "hi layers.0/0", .size_bytes = place_bytes, .copy_count = 2}});
+        open(
+            {{.name = "scratch", .size_bytes = place_bytes, .copies = offload::Copies::scratch},
+             {.name = "hi layers.0/0", .size_bytes = place_bytes, .copies = offload::Copies::two}});
     } else {
         below_ = std::make_unique<offload::MemoryStore>(store_->places());
         store_ =

@@ -38,7 +38,8 @@ bool forbid(long call, uint32_t action) {
 int use_store_in(const std::string& path, long call, uint32_t action) {
     if (!forbid(call, action)) return 1;
     StoreOptions options{.paths = {path}, .run_name = "probe"};
-    options.places = {{.name = "place", .size_bytes = 256 * kib, .copy_count = 1}};
+    options.places = {
+        {.name = "place", .size_bytes = 256 * kib, .copies = offload::Copies::scratch}};
     options.engine = IoEngine::uring;
     if (open_store(options).ok()) return 2;
     options.engine = IoEngine::automatic;

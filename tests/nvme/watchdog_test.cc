@@ -29,8 +29,9 @@ constexpr uint64_t block_bytes = 64 * kib;
 
 StoreOptions watched_store(const std::string& path, IoEngine engine) {
     StoreOptions options{.paths = {path}, .run_name = "run"};
-    options.places = {{.name = "hi layers.3/0", .size_bytes = 4 * block_bytes, .copy_count = 2},
-                      {.name = "stash", .size_bytes = 4 * block_bytes, .copy_count = 1}};
+    options.places = {
+        {.name = "hi layers.3/0", .size_bytes = 4 * block_bytes, .copies = offload::Copies::two},
+        {.name = "stash", .size_bytes = 4 * block_bytes, .copies = offload::Copies::scratch}};
     options.block_bytes = block_bytes;
     options.engine = engine;
     options.stuck_after = stuck_after;

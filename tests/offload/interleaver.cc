@@ -363,9 +363,9 @@ class Instances {
         CHECK_LE(schedule_.slots.size(), slot_count_max);
         for (SlotId slot = 0; slot < schedule_.slots.size(); ++slot) {
             numbers_[slot] = static_cast<uint8_t>(slot);
-            const bool is_durable =
-                schedule_.path_count > 0 && schedule_.slots[slot].copy_count == 2;
-            if (is_durable) durable_.push_back(numbers_[slot]);
+            const bool has_generations =
+                schedule_.path_count > 0 && is_durable(schedule_.slots[slot].copies);
+            if (has_generations) durable_.push_back(numbers_[slot]);
         }
         CHECK_LE(durable_.size(), durable_count_max);
     }

@@ -13,8 +13,8 @@ namespace headrace::offload {
 namespace {
 
 std::vector<PlaceSpec> two_places() {
-    return {{.name = "one", .size_bytes = 2 * page_bytes, .copy_count = 1},
-            {.name = "two", .size_bytes = 2 * page_bytes, .copy_count = 2}};
+    return {{.name = "one", .size_bytes = 2 * page_bytes, .copies = offload::Copies::scratch},
+            {.name = "two", .size_bytes = 2 * page_bytes, .copies = offload::Copies::two}};
 }
 
 std::vector<std::byte> filled(uint64_t size_bytes, uint8_t value) {

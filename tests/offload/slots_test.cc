@@ -40,7 +40,7 @@ TEST(Slots, TierBytesAreTheSumOfTheSlots) {
             std::array<uint64_t, 3> sums = {workload.workspace_bytes, 0, 0};
             for (const Slot& slot : schedule.slots) {
                 EXPECT_EQ(slot.size_bytes % page_bytes, 0u);
-                sums[static_cast<size_t>(slot.tier)] += slot.size_bytes * slot.copy_count;
+                sums[static_cast<size_t>(slot.tier)] += slot.size_bytes * count_of(slot.copies);
             }
             for (const Tier tier : all_tiers) {
                 EXPECT_EQ(tier_bytes(schedule, tier), sums[static_cast<size_t>(tier)]);
@@ -75,9 +75,9 @@ TEST(Slots, DurablePlacesAreTheSameUnderEveryPlacement) {
             std::vector<uint64_t> size_of_place(size_t{part_count} * 2, 0);
             for (const Slot& slot : schedule.slots) {
                 EXPECT_EQ(
-                    slot.copy_count == 2,
+                    is_durable(slot.copies),
                     slot.tier == Tier::nvme && (slot.kind == Kind::hi || slot.kind == Kind::opt));
-                if (slot.copy_count != 2) continue;
+                if (!is_durable(slot.copies)) continue;
                 ASSERT_LT(slot.offset_bytes, size_of_place.size());
                 EXPECT_EQ(slot.offset_bytes, slot.of + (slot.kind == Kind::opt ? part_count : 0));
                 size_of_place[slot.offset_bytes] = slot.size_bytes;

@@ -327,8 +327,8 @@ TinyPlan random_plan(uint32_t seed) {
     plan.store = stores[random() % stores.size()];
     plan.path_count = random() % 2 == 0 ? 1 : 3;
     plan.is_serial = random() % 8 == 0;
-    constexpr std::array<TinyCommit, 3> commits = {TinyCommit::never, TinyCommit::every_step,
-                                                   TinyCommit::at_saves};
+    constexpr std::array<TinyCommit, 4> commits = {TinyCommit::never, TinyCommit::every_step,
+                                                   TinyCommit::at_saves, TinyCommit::in_place};
     plan.commit = commits[random() % commits.size()];
     return plan;
 }

@@ -187,6 +187,72 @@ TEST_F(Resume, ManyStopsAreLikeNone) {
     EXPECT_EQ(curve(), expected_curve);
 }
 
+// Where the drives have no room for two copies of everything, a run whose only save is its last
+// keeps one: it can be stopped and gone on with, and its bits are the same.
+TEST_F(Resume, WithOneCopyOfEverythingAStoppedRunGoesOn) {
+    const json expected = finish();
+    config_.offload.parameters = TierShares::all_on(Tier::nvme);
+    config_.offload.optimizer = TierShares::all_on(Tier::nvme);
+    config_.offload.commit = CommitMode::at_saves;
+    const auto two_copies = finish()["nvme_bytes"].get<uint64_t>();
+    config_.offload.nvme_budget_bytes = two_copies - 1;
+    const Told told = stop_after(4);
+    EXPECT_THAT(told.notes, Contains(HasSubstr("room for one copy of it all")));
+    config_.resume_from_checkpoint = true;
+    stop_after(2);
+    EXPECT_FALSE(std::filesystem::is_empty(folder_.path("drive1")));
+    // Also where there would be room for two: what is there goes on as it is.
+    config_.offload.nvme_budget_bytes.reset();
+    const json found = finish();
+    expect_same(found, expected, "one copy");
+    EXPECT_LT(found["nvme_bytes"].get<uint64_t>(), two_copies);
+    for (const std::string& path : config_.offload.nvme_paths) {
+        EXPECT_TRUE(std::filesystem::is_empty(path));
+    }
+}
+
+// One copy becomes two for a start that wants to save more often, and the run is the same.
+TEST_F(Resume, OneCopyBecomesTwoWhereARunAsksForIt) {
+    const json expected = finish();
+    config_.offload.parameters = TierShares::all_on(Tier::nvme);
+    config_.offload.optimizer = TierShares::all_on(Tier::nvme);
+    const auto two_copies = finish()["nvme_bytes"].get<uint64_t>();
+    for (const CommitMode commit : {CommitMode::every_step, CommitMode::at_saves}) {
+        config_.resume_from_checkpoint = false;
+        config_.save_steps.reset();
+        config_.offload.commit = CommitMode::at_saves;
+        config_.offload.nvme_budget_bytes = two_copies - 1;
+        stop_after(4);
+        config_.offload.nvme_budget_bytes.reset();
+        config_.resume_from_checkpoint = true;
+        config_.offload.commit = commit;
+        config_.save_steps = 2;
+        const Told told = stop_after(3);
+        EXPECT_THAT(told.notes, Contains(HasSubstr("keeping two copies of everything")));
+        expect_same(finish(), expected, std::string(name_of(commit)));
+    }
+}
+
+// What does not fit with two copies is told that one would do.
+TEST_F(Resume, TheRefusalNamesTheModeThatKeepsOneCopy) {
+    config_.offload.parameters = TierShares::all_on(Tier::nvme);
+    config_.offload.optimizer = TierShares::all_on(Tier::nvme);
+    const auto two_copies = finish()["nvme_bytes"].get<uint64_t>();
+    config_.offload.nvme_budget_bytes = two_copies - 1;
+    config_.save_steps = 2;
+    for (const CommitMode commit : {CommitMode::every_step, CommitMode::at_saves}) {
+        config_.offload.commit = commit;
+        const Told refused = run(model_);
+        ASSERT_FALSE(refused.status.ok());
+        EXPECT_EQ(refused.status.error().code, ErrorCode::does_not_fit);
+        EXPECT_THAT(refused.status.error().text(),
+                    HasSubstr("or with commit=at_saves and without save_steps"));
+    }
+    config_.save_steps.reset();
+    config_.offload.commit = CommitMode::at_saves;
+    finish();
+}
+
 // CKPT-8: Adam's step and the rates go on; a skipped step stays skipped and counted.
 TEST_F(Resume, ckpt_8_ASkippedStepIsCountedOnceAcrossAResume) {
     std::ofstream(config_.train_data, std::ios::app)

@@ -46,6 +46,7 @@ class LateStore final : public offload::Store {
         late_.record(record, std::move(done));
     }
     void seal(offload::Done done) override { late_.seal(std::move(done)); }
+    void withdraw(offload::Done done) override { late_.withdraw(std::move(done)); }
     uint32_t path_count() const override { return late_.path_count(); }
     const std::vector<offload::PlaceSpec>& places() const override { return below_.places(); }
 
@@ -109,6 +110,7 @@ offload::Plan plan_of(const offload::Workload& workload, const TinyPlan& tiny) {
     plan.path_count = is_real ? static_cast<uint32_t>(tiny.path_count) : 1;
     plan.commit_at = tiny.commit == TinyCommit::every_step ? offload::CommitAt::every_step
                                                            : offload::CommitAt::saves;
+    if (tiny.commit == TinyCommit::in_place) plan.durable_copies = offload::Copies::one;
     return plan;
 }
 
@@ -438,7 +440,7 @@ uint64_t TinyRun::store_bytes() const {
     uint64_t size_bytes = 0;
     if (engine_->store() == nullptr) return 0;
     for (const offload::PlaceSpec& place : engine_->store()->places()) {
-        size_bytes += place.size_bytes * place.copy_count;
+        size_bytes += place.size_bytes * count_of(place.copies);
     }
     return size_bytes;
 }

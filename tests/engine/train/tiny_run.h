@@ -61,7 +61,12 @@ struct TinyJob {
 };
 
 enum class TinyStore { memory, uring, threads, late };
-enum class TinyCommit { never, every_step, at_saves };
+enum class TinyCommit {
+    never,
+    every_step,
+    at_saves,
+    in_place,  // at saves, with one copy of what is durable
+};
 
 // A placement, one letter per place: g, r, n. Part i takes letter i of `opt`, `stash`, `acc` and
 // (where no letter of it is g) `hi`, over and over; layer i takes letter i of `hi` and `acc` that
