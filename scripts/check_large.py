@@ -4,13 +4,14 @@
 usage: check_large.py HEADRACE --path FOLDER [--shape CONFIG_JSON] [--layers N] [--states FORMAT]
                       [--tokens N] [--rss GIB] [--steps N]
 
-Random weights of the shape (default: Llama 3.2 3B, all its blocks) are written into FOLDER, and
-trained for two steps of one sample of --tokens tokens with everything on the drive. Then the same
-steps with one layer in flight instead of two and smaller parts. Weights, states, losses and norms
-must be equal bit for bit, every norm above the limit of clipping, and the peak of resident memory
-below --rss (default 8 GiB); the bytes of the store and of a step are compared with what was said
-before the first step. Needs about 17 bytes of FOLDER per parameter with int8 states, 20 with bf16,
-28 with fp32. Everything it made is removed. Exit code 1 if something is not as it must be.
+Random weights of the shape (default: Llama 3.2 3B, all its blocks) are made where they are read,
+and trained for two steps of one sample of --tokens tokens with everything on the drive. Then the
+same steps with one layer in flight instead of two and smaller parts. Weights, states, losses and
+norms must be equal bit for bit, every norm above the limit of clipping, and the peak of resident
+memory below --rss (default 8 GiB); the bytes of the store and of a step are compared with what was
+said before the first step. The format of the states is the largest that `headrace plan` says fits
+FOLDER beside the trained weights, in one generation where it has no room for two; --states fixes
+it. Everything it made is removed. Exit code 1 if something is not as it must be.
 """
 
 import argparse
@@ -41,19 +42,40 @@ def write_data(path, vocabulary_size, tokens, rows):
             file.write(json.dumps({"input_ids": row}) + "\n")
 
 
-def train(options, model, data, folder, overrides):
+def settings_of(options, states, folder):
+    """The words that train and plan are given."""
+    shape = json.loads((folder / "model" / "config.json").read_text(encoding="utf-8"))
+    weights = shape["vocab_size"] * shape["hidden_size"] * 2  # a bound on what is not in blocks
+    weights += shape["num_hidden_layers"] * shape["hidden_size"] * (
+        3 * shape["intermediate_size"] + 4 * shape["hidden_size"])
+    room = shutil.disk_usage(folder).free - 2 * weights - GIB
+    return [f"nvme_paths=[{folder / 'drive'}]", f"nvme_budget={max(1, room >> 20)}MiB",
+            f"max_steps={options.steps}",
+            "parameters=nvme", "optimizer=nvme", "stash_tier=nvme", "commit=at_saves",
+            f"optimizer_states={states}", f"max_length={options.tokens}", "learning_rate=1e-4",
+            "warmup_ratio=0", "max_grad_norm=0.1", f"gpu_budget={options.rss * 5 // 8}GiB",
+            f"ram_budget={options.rss // 4}GiB"]
+
+
+def choose_states(options, folder):
+    """The largest format that fits, by plan; what it says is printed."""
+    for states in ("fp32", "bf16", "int8"):
+        done = subprocess.run([options.headrace, "plan", str(folder / "model"),
+                               *settings_of(options, states, folder)],
+                              cwd=ROOT, capture_output=True, text=True)
+        told = (done.stdout + done.stderr).splitlines()
+        said = [line for line in told if line.startswith("memory") or "does not fit" in line]
+        print(f"plan: {states} states: {' '.join(said)}", flush=True)
+        if done.returncode == 0:
+            return states
+    sys.exit("check_large: plan says that nothing fits")
+
+
+def train(options, words, folder, overrides):
     """The metrics of a run and its seconds. Ends the program if the run fails."""
-    drive = folder / "drive"
-    drive.mkdir()
     began = time.monotonic()
-    done = subprocess.run(
-        [options.headrace, "train", str(model), str(data), "--nvme", str(drive),
-         f"output_dir={folder / 'out'}", f"max_steps={options.steps}", "parameters=nvme",
-         "optimizer=nvme", "stash_tier=nvme", f"optimizer_states={options.states}",
-         f"max_length={options.tokens}", "learning_rate=1e-4", "warmup_ratio=0",
-         "max_grad_norm=0.1", f"gpu_budget={options.rss * 5 // 8}GiB",
-         f"ram_budget={options.rss // 4}GiB", *overrides],
-        cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([options.headrace, "train", *words, f"output_dir={folder / 'out'}",
+                           *overrides], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"check_large: the run failed: {done.stderr.strip()[-1500:]}")
     lines = (folder / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -79,7 +101,7 @@ def main():
     parser.add_argument("--path", required=True)
     parser.add_argument("--shape", default=str(ROOT / "configs/models/llama-3.2-3b.json"))
     parser.add_argument("--layers", type=int)
-    parser.add_argument("--states", default="int8", choices=("fp32", "bf16", "int8"))
+    parser.add_argument("--states", choices=("fp32", "bf16", "int8"))
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rss", type=int, default=8)
     parser.add_argument("--steps", type=int, default=2)
@@ -91,13 +113,16 @@ def main():
     with tempfile.TemporaryDirectory(prefix="large-", dir=options.path) as folder:
         folder = Path(folder)
         subprocess.run([options.headrace, "random-model", options.shape, str(folder / "model"),
-                        *layers], check=True, capture_output=True)
+                        "--recipe", *layers], check=True, capture_output=True)
         shape = json.loads((folder / "model" / "config.json").read_text(encoding="utf-8"))
         write_data(folder / "data.jsonl", shape["vocab_size"], options.tokens, options.steps)
+        (folder / "drive").mkdir()
+        states = options.states or choose_states(options, folder)
+        words = [str(folder / "model"), str(folder / "data.jsonl"),
+                 *settings_of(options, states, folder)]
         for name, overrides in RUNS.items():
             with tempfile.TemporaryDirectory(dir=folder) as run_folder:
-                steps, facts, seconds = train(options, folder / "model", folder / "data.jsonl",
-                                              Path(run_folder), overrides)
+                steps, facts, seconds = train(options, words, Path(run_folder), overrides)
             expected = expected or facts
             faults = faults_of(options, steps, facts, expected)
             is_right &= not faults
@@ -105,7 +130,7 @@ def main():
             print(f"{name}: {facts['parameter_count'] / 1e9:.2f} billion parameters, "
                   f"{steps[-1]['time_ms'] / 1e3:.1f} s the last step, {seconds:.0f} s in all, "
                   f"norms {norms}, peak {facts['peak_rss_bytes'] / GIB:.2f} GiB, "
-                  f"{facts['nvme_bytes'] / 1e9:.1f} GB on nvme, weights "
+                  f"{facts['nvme_bytes'] / 1e9:.1f} GB on nvme, {states} states, weights "
                   f"{facts['weights_sha256'][:12]}: {'; '.join(faults) or 'right'}", flush=True)
     sys.exit(0 if is_right else 1)
 

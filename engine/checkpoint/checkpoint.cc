@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/weight_recipe.h"
 #include "engine/models/json.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -130,6 +132,10 @@ Result<Checkpoint> Checkpoint::open(const std::string& folder) {
         status = checkpoint.add_file(std::string(weights_file));
     } else if (has_entry(fs::path(folder) / index_file)) {
         status = checkpoint.add_shards();
+    } else if (has_entry(fs::path(folder) / recipe_file)) {
+        auto recipe = open_recipe(folder);
+        if (!recipe) return recipe.error();
+        status = checkpoint.add_source(std::move(*recipe));
     } else {
         return explain_missing_weights(folder);
     }
@@ -147,17 +153,22 @@ Status Checkpoint::add_file(const std::string& file_name) {
     }
     Result<SafetensorsFile> file = SafetensorsFile::open(path);
     if (!file.ok()) return file.error();
-    const std::vector<StoredTensor>& tensors = file->header().tensors;
+    return add_source(std::make_unique<SafetensorsFile>(std::move(*file)));
+}
+
+Status Checkpoint::add_source(std::unique_ptr<TensorSource> source) {
+    const std::vector<StoredTensor>& tensors = source->tensors();
     for (size_t i = 0; i < tensors.size(); ++i) {
-        const auto [place, is_new] = places_.emplace(tensors[i].name, Place{files_.size(), i});
+        const auto [place, is_new] = places_.emplace(tensors[i].name, Place{sources_.size(), i});
         if (!is_new) {
-            return bad_folder(folder_, fmt::format("{} is in two shards, {} and {}; remove the one "
-                                                   "that does not belong to the model",
-                                                   tensors[i].name,
-                                                   files_[place->second.file].path(), file_name));
+            return bad_folder(
+                folder_, fmt::format("{} is in two shards, {} and {}; remove the one that does not "
+                                     "belong to the model",
+                                     tensors[i].name, sources_[place->second.source]->path(),
+                                     fs::path(source->path()).filename().string()));
         }
     }
-    files_.push_back(std::move(*file));
+    sources_.push_back(std::move(source));
     return {};
 }
 
@@ -178,7 +189,7 @@ Status Checkpoint::add_shards() {
     for (const auto& [tensor, file_name] : *weight_map) {
         const auto place = places_.find(tensor);
         const std::string path = fs::path(folder_) / file_name;
-        if (place == places_.end() || files_[place->second.file].path() != path) {
+        if (place == places_.end() || sources_[place->second.source]->path() != path) {
             return bad_folder(folder_, fmt::format("{} places {} in {}, which does not hold it; "
                                                    "index and shards are of two different models, "
                                                    "download both again",
@@ -229,8 +240,8 @@ Status Checkpoint::check_against(std::span<const LayerSpec> layers) const {
 const StoredTensor* Checkpoint::find(std::string_view tensor) const {
     const auto place = places_.find(tensor);
     if (place == places_.end()) return nullptr;
-    CHECK_LT(place->second.file, files_.size());
-    return &files_[place->second.file].header().tensors[place->second.tensor];
+    CHECK_LT(place->second.source, sources_.size());
+    return &sources_[place->second.source]->tensors()[place->second.tensor];
 }
 
 std::vector<std::string> Checkpoint::names() const {
@@ -245,7 +256,7 @@ Status Checkpoint::read_elements(std::string_view tensor, uint64_t first_element
     CHECK_TEXT(stored != nullptr, std::string(tensor) + " is not in the checkpoint");
     CHECK_LE(first_element, stored->element_count);
     CHECK_LE(target.element_count(), stored->element_count - first_element);
-    const SafetensorsFile& file = files_[places_.find(tensor)->second.file];
+    const TensorSource& file = *sources_[places_.find(tensor)->second.source];
     if (!stored->dtype) {
         return Error{
             ErrorCode::bad_data,

@@ -1,20 +1,21 @@
 // Checkpoint: the weights of a Hugging Face model folder, one `model.safetensors` or an index with
-// its shards, as one set of named tensors. Opening reads and checks headers only; elements are read
-// where they are wanted, converted on the way through a buffer of at most 4 MiB, so that a model of
-// any size is loaded with that much memory. Links are followed. Move-only; after open() it is
-// read-only, and any threads may read at once. Files stay open, and their data is never cached
-// here.
+// its shards (or a recipe instead, weight_recipe.h), as one set of named tensors. Opening reads and
+// checks headers only; elements are read where they are wanted, converted on the way through a
+// buffer of at most 4 MiB, so that a model of any size is loaded with that much memory. Links are
+// followed. Move-only; after open() it is read-only, and any threads may read at once. Files stay
+// open, and their data is never cached here.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/checkpoint/elements.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/tensor_source.h"
 #include "offload/part.h"
 #include "offload/result.h"
 
@@ -51,15 +52,16 @@ class Checkpoint {
 
   private:
     struct Place {
-        size_t file = 0;
+        size_t source = 0;
         size_t tensor = 0;
     };
     explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
+    offload::Status add_source(std::unique_ptr<TensorSource> source);
     offload::Status add_file(const std::string& file_name);
     offload::Status add_shards();
 
     std::string folder_;
-    std::vector<SafetensorsFile> files_;
+    std::vector<std::unique_ptr<TensorSource>> sources_;
     std::map<std::string, Place, std::less<>> places_;
 };
 

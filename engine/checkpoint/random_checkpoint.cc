@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/checkpoint/staging.h"
+#include "engine/checkpoint/weight_recipe.h"
 #include "engine/checkpoint/writer.h"
 #include "engine/models/json.h"
 #include "engine/models/shape.h"
@@ -148,6 +149,24 @@ Status write_companions(const fs::path& folder, const json& config, int64_t voca
     return write_text(folder / "tokenizer_config.json", tokenizer_config.dump(1) + "\n");
 }
 
+// The folder with a recipe in the place of weights.
+Status write_recipe(const RandomCheckpointOptions& options, const json& config,
+                    const Shape& shape) {
+    std::error_code absent;
+    if (fs::exists(options.target_folder, absent) && !fs::is_empty(options.target_folder, absent)) {
+        return Error{
+            ErrorCode::usage,
+            fmt::format("writing a recipe to '{}': there is something", options.target_folder),
+            "name a folder that is not there yet"};
+    }
+    Result<StagingFolder> staging = StagingFolder::create(options.target_folder);
+    if (!staging) return staging.error();
+    const fs::path folder = staging->path();
+    Status written = write_companions(folder, config, shape.config.vocabulary_size);
+    if (written) written = write_text(folder / recipe_file, recipe_of(options.seed));
+    return written ? staging->publish() : written;
+}
+
 Status write_tensor(const RandomCheckpointOptions& options, const offload::TensorSpec& tensor,
                     CheckpointWriter& writer, std::vector<uint16_t>& buffer) {
     const uint64_t element_count = element_count_of(tensor);
@@ -159,11 +178,7 @@ Status write_tensor(const RandomCheckpointOptions& options, const offload::Tenso
                          ""};
         }
         buffer.resize(std::min(piece_elements_max, element_count - first));
-        if (is_norm(tensor)) {
-            std::ranges::fill(buffer, offload::float_to_bf16(1.0f));
-        } else {
-            random_elements(options.seed, tensor.name, first, buffer);
-        }
+        made_up_elements(options.seed, tensor, first, buffer);
         Status status = writer.write(tensor.name, first, std::as_bytes(std::span(buffer)));
         if (!status) return status;
     }
@@ -197,6 +212,15 @@ void random_elements(uint64_t seed, std::string_view tensor, uint64_t first_elem
         const uint64_t element = first_element + i;
         const uint64_t bits = mixed(key + element / 4);
         elements[i] = table[(bits >> (16 * (element % 4))) & 0xffff];
+    }
+}
+
+void made_up_elements(uint64_t seed, const offload::TensorSpec& tensor, uint64_t first_element,
+                      std::span<uint16_t> elements) {
+    if (is_norm(tensor)) {
+        std::ranges::fill(elements, offload::float_to_bf16(1.0f));
+    } else {
+        random_elements(seed, tensor.name, first_element, elements);
     }
 }
 
@@ -264,6 +288,7 @@ Status write_random_checkpoint(const RandomCheckpointOptions& options) {
                                                  "qwen3 are",
                                                  shape->model_type));
     }
+    if (options.is_recipe) return write_recipe(options, *config, *shape);
     const uint64_t needed_bytes =
         bytes_of(offload::Dtype::bf16, parameter_count(shape->config)) + 16 * offload::mib;
     if (Status status = check_room(options, needed_bytes); !status) return status;

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "offload/part.h"
 #include "offload/result.h"
 
 namespace headrace::engine {
@@ -21,6 +22,7 @@ struct RandomCheckpointOptions {
     std::string target_folder;  // as of CheckpointWriter
     int64_t block_count = 0;    // instead of num_hidden_layers; 0: as in the config
     uint64_t seed = 42;
+    bool is_recipe = false;  // no weights: a recipe for them (engine/checkpoint/weight_recipe.h)
     std::function<int()> stop_signal = {};  // the number of the signal that asks to stop, or 0
     std::function<void(const std::string& line)> say = {};  // progress, for people
 };
@@ -32,6 +34,10 @@ offload::Status write_random_checkpoint(const RandomCheckpointOptions& options);
 // The bf16 bits of elements [first_element, first_element + size) of a tensor.
 void random_elements(uint64_t seed, std::string_view tensor, uint64_t first_element,
                      std::span<uint16_t> elements);
+
+// The same of a model's tensor: norms are 1.
+void made_up_elements(uint64_t seed, const offload::TensorSpec& tensor, uint64_t first_element,
+                      std::span<uint16_t> elements);
 
 // tokenizer.json: a token for each byte, then <|begin|> and <|end|>.
 std::string byte_tokenizer();

@@ -17,29 +17,18 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/checkpoint/file.h"
+#include "engine/checkpoint/tensor_source.h"
 #include "offload/dtype.h"
 #include "offload/part.h"
 #include "offload/result.h"
 
 namespace headrace::engine {
-
-struct StoredTensor {
-    std::string name;
-    std::string dtype_name;               // as in the file: "BF16"
-    std::optional<offload::Dtype> dtype;  // empty: valid, but not readable here (integers, fp8 ...)
-    std::vector<int64_t> shape;
-    uint64_t element_count = 0;
-    uint64_t offset_bytes = 0;  // in the file
-    uint64_t size_bytes = 0;
-    bool operator==(const StoredTensor&) const = default;
-};
 
 struct SafetensorsHeader {
     std::map<std::string, std::string> metadata;
@@ -54,17 +43,17 @@ offload::Result<SafetensorsHeader> parse_safetensors_header(std::string_view hea
                                                             const std::string& source);
 
 // Move-only. Holds the header and an open file, never data. Reads may come from any threads.
-class SafetensorsFile {
+class SafetensorsFile final : public TensorSource {
   public:
     static offload::Result<SafetensorsFile> open(const std::string& path);
 
     const SafetensorsHeader& header() const { return header_; }
-    const std::string& path() const { return file_.path(); }
+    const std::vector<StoredTensor>& tensors() const override { return header_.tensors; }
+    const std::string& path() const override { return file_.path(); }
     const StoredTensor* find(std::string_view name) const;
 
-    // Fills `target` from offset_bytes of the tensor's bytes. CHECKs the range.
     offload::Status read(const StoredTensor& tensor, uint64_t offset_bytes,
-                         std::span<std::byte> target) const;
+                         std::span<std::byte> target) const override;
 
   private:
     SafetensorsFile(InputFile file, SafetensorsHeader header);

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/staging.h"
+#include "engine/checkpoint/weight_recipe.h"
 #include "engine/models/json.h"
 #include "offload/check.h"
 #include "offload/units.h"
@@ -52,11 +54,12 @@ bool is_export_weights(std::string_view name) {
            });
 }
 
-// Weights and indexes in any format, and what training leaves beside them.
+// Weights, indexes and recipes in any format, and what training leaves beside them.
 bool is_weights(const std::string& name) {
     static const std::set<std::string> extensions = {
         ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot"};
-    return extensions.contains(fs::path(name).extension()) || name.ends_with(".index.json");
+    return extensions.contains(fs::path(name).extension()) || name.ends_with(".index.json") ||
+           name == recipe_file;
 }
 
 // Links are followed: in a hub cache every file is one. Sub-folders hold weights in other formats

@@ -528,6 +528,10 @@ void add_random_model(CLI::App& app, RandomModelCommand& random) {
     command->add_option("--layers", random.block_count, "Blocks [as in the config]")
         ->check(CLI::Range(1, 10000));
     command->add_option("--seed", random.seed, "Of the weights")->capture_default_str();
+    command->add_flag(
+        "--recipe", random.is_recipe,
+        "Write no weights: they are made where the model is read, for a drive that has "
+        "no room for them");
 }
 
 void add_rehearse(CLI::App& app, Parsed& parsed) {

@@ -163,6 +163,7 @@ struct RandomModelCommand {
     std::string target_folder;
     int64_t block_count = 0;  // 0: as in the config
     uint64_t seed = 42;
+    bool is_recipe = false;
 };
 
 // Print `text` (to stderr where the code is not 0) and leave.

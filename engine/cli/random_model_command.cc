@@ -27,11 +27,13 @@ offload::Status run_command(const RandomModelCommand& command, const CommandCont
          .target_folder = command.target_folder,
          .block_count = command.block_count,
          .seed = command.seed,
+         .is_recipe = command.is_recipe,
          .stop_signal = context.stop_signal,
          .say = [&context](const std::string& line) { context.terminal.say(line); }});
     if (!status) return status;
-    return context.terminal.print("random weights of " + path + " are in " + command.target_folder +
-                                  "\n");
+    return context.terminal.print(
+        (command.is_recipe ? "a recipe for random weights of " : "random weights of ") + path +
+        (command.is_recipe ? " is in " : " are in ") + command.target_folder + "\n");
 }
 
 }  // namespace headrace::engine

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "nvme/nvme_store.h"
 #include "tests/nvme/crash_fixture.h"
 
 namespace headrace::nvme {

@@ -75,6 +75,23 @@ class RandomModelTest(unittest.TestCase):
                 "ram_budget=32MiB", "compute_threads=1")
             self.assertEqual(ended.code, 0, ended)
 
+    def test_a_recipe_trains_as_its_weights_do(self):
+        shape = self.write_shape("config.json")
+        tiny.write_data(self.folder / "data")
+        trained = []
+        for name, words in (("weights", []), ("recipe", ["--recipe"])):
+            self.make(shape, self.folder / name, *words)
+            ended = self.program.run(
+                "train", self.folder / name, self.folder / "data" / "text.jsonl",
+                f"output_dir={self.folder / 'runs' / name}", "max_steps=2", "gpu_budget=32MiB",
+                "ram_budget=32MiB", "compute_threads=1")
+            self.assertEqual(ended.code, 0, ended)
+            trained.append((self.folder / "runs" / name / "model" / "model.safetensors")
+                           .read_bytes())
+        self.assertEqual(trained[0], trained[1])
+        self.assertFalse((self.folder / "recipe" / "model.safetensors").exists())
+        self.assertFalse((self.folder / "runs/recipe/model/random_weights.json").exists())
+
     def test_what_is_wrong_is_told(self):
         ended = self.program.run("random-model", self.folder / "no.json", self.folder / "model")
         self.assertEqual(ended.code, 4, ended)
