@@ -339,11 +339,13 @@ class Search {
         if (is_fixed || layers_that_can_keep() == 0) {
             return promise(bare);
         }
-        const std::optional<TierBytes> needs = try_choice(bare);
-        CHECK(needs.has_value());
+        CHECK(fits(bare));
         for (const Tier farthest : tiers({Tier::gpu, Tier::ram, Tier::nvme})) {
             Choice choice = bare;
-            keep_most(choice, *needs, farthest);
+            // Gradients that filled ram would leave no room for the ring of what is kept on nvme.
+            if (farthest == Tier::nvme) choice.ram_stash_count = 0;
+            keep_most(choice, quick_needs_of(plan_of_choice(choice)), farthest);
+            if (farthest == Tier::nvme) spill_gradients(choice);
             promise(choice);
         }
     }

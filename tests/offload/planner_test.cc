@@ -169,6 +169,34 @@ TEST(Planner, AnIdleDriveTakesWhatBackwardNeeds) {
     }
 }
 
+// Gradients that fill ram take no room from the ring of what is kept on the drive: however much ram
+// there is, the planner's own choice is as short as one that was asked to keep everything.
+TEST(Planner, GradientsInRamKeepNoLayerFromKeeping) {
+    const Workload workload = blocks();
+    const Machine machine = small_machine();
+    const double drive_s = static_cast<double>(workload.layout.parts.size() * block_elements) *
+                           (16 / 20e6 + 14 / 10e6);
+    const Effort effort = effort_of(workload, 10 * drive_s / 12 / 8 * 1e12);
+    const TierBytes bare = all_on(workload, Tier::nvme);
+    Question question{.workload = workload,
+                      .machine = machine,
+                      .effort = effort,
+                      .ceilings = {bare.gpu_bytes + 2 * workload.kept_bytes, 0, roomy},
+                      .path_count = 1};
+    question.fixed.parameters = question.fixed.optimizer = TierShares::all_on(Tier::nvme);
+    for (uint64_t pages = 0; pages < 24; ++pages) {
+        question.ceilings.ram_bytes = bare.ram_bytes + pages * page_bytes;
+        question.fixed.keeps = true;
+        const Result<Answer> asked = find_plan(question);
+        if (!asked.ok()) continue;  // no room for the ring
+        question.fixed.keeps.reset();
+        const Answer own = find_plan(question).value();
+        EXPECT_EQ(own.best.choice.kept_count(), 12u) << pages;
+        EXPECT_LE(own.best.forecast.step_s, 1.02 * asked->best.forecast.step_s) << pages;
+    }
+    EXPECT_EQ(find_plan(question).value().best.choice.kept_count(), 12u) << "there was room";
+}
+
 size_t count_on(const std::vector<Tier>& homes, Tier tier) {
     return static_cast<size_t>(std::ranges::count(homes, tier));
 }
