@@ -37,10 +37,11 @@ std::vector<offload::PlaceSpec> places_of(const Layout& layout, Dtype dtype,
                                           StateFormat states = StateFormat::fp32) {
     std::vector<offload::PlaceSpec> places;
     for (const offload::Part& part : layout.parts) {
-        places.push_back({"hi", bytes_of(dtype, part.element_count), 2});
+        places.push_back({"hi", bytes_of(dtype, part.element_count), offload::Copies::two});
     }
     for (const offload::Part& part : layout.parts) {
-        places.push_back({"opt", offload::opt_bytes(dtype, states, part.element_count), 2});
+        places.push_back(
+            {"opt", offload::opt_bytes(dtype, states, part.element_count), offload::Copies::two});
     }
     return places;
 }
