@@ -74,7 +74,8 @@ std::unique_ptr<NvmeStore> open_bench_store(const std::string& folder, uint64_t 
                                             IoEngine engine, std::span<std::byte> buffer) {
     StoreOptions options{.paths = {folder}, .run_name = "commit-bench", .engine = engine};
     for (uint64_t place = 0; place < place_count; ++place) {
-        options.places.push_back({"place " + std::to_string(place), place_bytes, 2});
+        options.places.push_back(
+            {"place " + std::to_string(place), place_bytes, offload::Copies::two});
     }
     options.buffers = {buffer};
     return std::move(open_store(std::move(options)).value());
