@@ -12,8 +12,11 @@ namespace {
 // Work and time below this are rounding.
 constexpr double instant_s = 1e-12;
 
+// A timeline ends after 146 years, which a plan for rates without sense may say but not overflow.
+constexpr double timeline_ns_max = 0x1p62;
+
 int64_t ns_of(double time_s) {
-    return std::llround(time_s * 1e9);
+    return std::llround(std::min(time_s * 1e9, timeline_ns_max));
 }
 
 }  // namespace
@@ -128,6 +131,20 @@ void SimulatedBackend::advance_to(double time_s) {
         }
     }
     now_s_ = time_s;
+    drop_rounding();
+}
+
+// What is left and too short to move the clock is done: after some hours the clock's own rounding
+// is more than an instant, and would be waited for without end.
+void SimulatedBackend::drop_rounding() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (!is_at_work(lanes_[lane]) || lanes_[lane].speed == 0) continue;
+        const double pace = pace_of(lane);
+        double& left_s = lanes_[lane].ops.front().left_s;
+        if (now_s_ + left_s / pace <= now_s_) left_s = 0;
+        const bool bursts = static_cast<LaneKind>(lane) == LaneKind::nvme_write;
+        if (bursts && now_s_ + burst_.work_s / pace <= now_s_) burst_.work_s = 0;
+    }
 }
 
 Completion SimulatedBackend::completion_of(const Waiting& op) const {

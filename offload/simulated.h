@@ -64,6 +64,7 @@ class SimulatedBackend final : public Backend {
     void set_speeds();
     double next_event_s() const;
     void advance_to(double time_s);
+    void drop_rounding();
     std::optional<Completion> take_completed();
     Completion completion_of(const Waiting& op) const;
 

@@ -245,6 +245,25 @@ TEST(Simulate, UpdatingTwiceKeepsTheDriveBusy) {
     EXPECT_LT(twice.step_s, 1.15 * drive_s);
 }
 
+TEST(Simulate, AClockThatCountsHoursComesToAnEnd) {
+    // After hours the rounding of the clock is more than an instant, after years more than an op.
+    const Schedule list = list_of(blocks(), on_nvme, 2);
+    const Effort effort = effort_of(blocks(), 1e12);
+    for (const double flops : {1e10, 1e9, 1e6}) {
+        SCOPED_TRACE(flops);
+        Machine machine = swift_machine();
+        machine.gpu_flops = flops;
+        machine.launch_s = 5e-6;
+        machine.drive.latency_s = 1e-4;
+        machine.drive.burst_bytes_per_s = 4e15;
+        machine.drive.burst_bytes = 1e9;
+        const Forecast slow = simulate(list, machine, effort);
+        const double alone_s = slow.alone_s[index_of(LaneKind::gpu)];
+        EXPECT_GT(alone_s, 100 * 1e12 / flops);
+        EXPECT_NEAR(slow.step_s / alone_s, 1, 1e-6);
+    }
+}
+
 TEST(Simulate, ABurstIsFasterWhileItLasts) {
     Machine machine = swift_machine();
     machine.drive.read_bytes_per_s = 8 * gb;
