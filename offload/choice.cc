@@ -65,15 +65,14 @@ void place_activations(const PlanContext& context, const Choice& choice, Plan& p
 void place_layers(const PlanContext& context, const Choice& choice, Plan& plan) {
     const Workload& workload = context.workload;
     place_activations(context, choice, plan);
-    const uint32_t kept_count = choice.kept_count();
-    if (kept_count == 0) return;
-    CHECK_LT(kept_count, head_layer(workload));
+    const KeptCounts& kept = choice.kept;
+    if (kept.count() == 0) return;
+    CHECK_LT(kept.count(), head_layer(workload));
     plan.kept_homes.assign(layer_count(workload), std::nullopt);
-    for (uint32_t i = 0; i < kept_count; ++i) {
-        plan.kept_homes[head_layer(workload) - 1 - i] =
-            i < choice.gpu_kept_count                           ? Tier::gpu
-            : i < choice.gpu_kept_count + choice.ram_kept_count ? Tier::ram
-                                                                : Tier::nvme;
+    for (uint32_t i = 0; i < kept.count(); ++i) {
+        plan.kept_homes[head_layer(workload) - 1 - i] = i < kept.gpu              ? Tier::gpu
+                                                        : i < kept.gpu + kept.ram ? Tier::ram
+                                                                                  : Tier::nvme;
     }
 }
 

@@ -15,6 +15,8 @@ struct KeptCounts {
     uint32_t gpu = 0;
     uint32_t ram = 0;
     uint32_t nvme = 0;
+
+    uint32_t count() const { return gpu + ram + nvme; }
     bool operator==(const KeptCounts&) const = default;
 };
 
@@ -51,11 +53,7 @@ struct Choice {
     // Of the parts, spread over the layers: whole in ram, where hi or opt would be on nvme.
     double cached_share = 0;
     double twice_share = 0;  // of the parts that can: their update is computed twice
-    // Layers that keep, the last ones first: those on the gpu, those before them in ram, and those
-    // before these on nvme.
-    uint32_t gpu_kept_count = 0;
-    uint32_t ram_kept_count = 0;
-    uint32_t nvme_kept_count = 0;
+    KeptCounts kept{};
     // Boundaries, the last ones first: so many on the gpu, so many in ram, the others here.
     uint32_t gpu_act_count = 0;
     uint32_t ram_act_count = 0;
@@ -68,7 +66,6 @@ struct Choice {
     uint32_t window = 2;
     uint32_t ring_slots = 2;  // of the rings in ram
 
-    uint32_t kept_count() const { return gpu_kept_count + ram_kept_count + nvme_kept_count; }
     bool operator==(const Choice&) const = default;
 };
 

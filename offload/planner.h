@@ -1,13 +1,12 @@
 // The planner: of all placements that stay inside the ceilings and keep to what a run fixes, the
-// one whose simulated step is the shortest. It asks in the order of what is near: does the job fit
-// the card whole, then the card and ram, with all micro-batches in one pass; only if not does it
-// use smaller passes and the drive. There it weighs cached parts, weights in ram, read-ahead,
-// gradients and kept values on the drive and updates computed twice against one another by
-// simulation, because which of them wins depends on the machine. Whatever it answers has the same
-// bits.
+// one whose simulated step is the shortest. Whatever it answers has the same bits. Four ideas, each
+// in its own file:
 //
-// Most choices need no simulation: those whose bound (offload/bound.h) is no better than the best
-// simulated step are passed over, and no more than a given number are simulated at all.
+//   offload/room.h     does a choice fit, and what was the nearest miss
+//   offload/fit.h      the first way to fill in a choice that fits; offload/fill.h: what it does
+//                      with the room that is left
+//   offload/promise.h  the choices worth weighing, the nearest first, and a bound for each
+//   offload/fastest.h  the few that are simulated, and the one that wins
 //
 // A pure function; a 13B model takes a tenth of a second, 70B about half of one.
 #pragma once
@@ -57,10 +56,10 @@ Base base_of(const Plan& plan);
 
 struct Candidate {
     Base base = Base::card;
-    Choice choice;
-    Plan plan;
-    TierBytes needs;
-    Forecast forecast;
+    Choice choice{};
+    Plan plan{};
+    TierBytes needs{};
+    Forecast forecast{};
 };
 
 struct Answer {

@@ -62,12 +62,12 @@ void fix_advanced(const Placement& placement, Fixer& fixer) {
     if (fixer.config().gradient_checkpointing) return;
     if (says_what_is_kept(advanced)) return;
     fixer.fix("offload.advanced.blocks_kept_on_gpu", advanced.blocks_kept_on_gpu,
-              int64_t{choice.gpu_kept_count});
+              int64_t{choice.kept.gpu});
     fixer.fix("offload.advanced.blocks_kept_in_ram", advanced.blocks_kept_in_ram,
-              int64_t{choice.ram_kept_count});
-    if (choice.nvme_kept_count == 0) return;
+              int64_t{choice.kept.ram});
+    if (choice.kept.nvme == 0) return;
     fixer.fix("offload.advanced.blocks_kept_on_nvme", advanced.blocks_kept_on_nvme,
-              int64_t{choice.nvme_kept_count});
+              int64_t{choice.kept.nvme});
 }
 
 }  // namespace

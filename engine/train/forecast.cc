@@ -199,7 +199,7 @@ std::string placement_line(const RunForecast& forecast) {
             fmt::format(", {:.0f}% of the updates computed twice", 100 * best.choice.twice_share);
     }
     return text + fmt::format(", {} of {} blocks keep and are not recomputed",
-                              best.choice.kept_count(), blocks);
+                              best.choice.kept.count(), blocks);
 }
 
 // What the longest lane is, reading and writing in turns counting as one.

@@ -32,7 +32,7 @@ ordered_json placement_json(const Placement& placement) {
     return {{"base", name_of(placement.base)},
             {"cached_share", choice.cached_share},
             {"update_twice", choice.twice_share},
-            {"kept_block_count", choice.kept_count()},
+            {"kept_block_count", choice.kept.count()},
             {"activations", text_of(activation_shares(placement.workload, placement.plan))},
             {"stash_tier", text_of(stash_shares(placement.plan))},
             {"accumulator_tier", name_of(choice.accumulators)},

@@ -117,7 +117,7 @@ class Variations {
             });
         }
         const bool keeps_open = !config_.gradient_checkpointing && !says_what_is_kept(advanced);
-        if (keeps_open && choice_.kept_count() > 0) {
+        if (keeps_open && choice_.kept.count() > 0) {
             add("every block recomputed",
                 [](OffloadConfig& offload) { offload.advanced.blocks_kept_on_gpu = 0; });
         }

@@ -91,7 +91,7 @@ TEST(Planner, WhatFitsTheCardIsNotOffloaded) {
     const Answer answer = find_plan(question).value();
     EXPECT_EQ(answer.best.base, Base::card);
     EXPECT_EQ(answer.best.needs.nvme_bytes, 0u);
-    EXPECT_EQ(answer.best.choice.gpu_kept_count, 12u);
+    EXPECT_EQ(answer.best.choice.kept.gpu, 12u);
     expect_right(question, answer);
 }
 
@@ -108,7 +108,7 @@ TEST(Planner, WhatFitsRamUsesNoDrive) {
     const Answer answer = find_plan(question).value();
     EXPECT_EQ(answer.best.base, Base::ram);
     EXPECT_EQ(answer.best.needs.nvme_bytes, 0u);
-    EXPECT_EQ(answer.best.choice.gpu_kept_count, 0u) << "the gpu has no room";
+    EXPECT_EQ(answer.best.choice.kept.gpu, 0u) << "the gpu has no room";
     expect_right(question, answer);
 }
 
@@ -157,15 +157,15 @@ TEST(Planner, AnIdleDriveTakesWhatBackwardNeeds) {
         const Answer answer = find_plan(question).value();
         expect_right(question, answer);
         const Choice& choice = answer.best.choice;
-        EXPECT_EQ(choice.nvme_kept_count, share_of_drive > 1 ? 12u : 0u);
-        EXPECT_LT(choice.gpu_kept_count, 2u) << "there is room for a ring, or for one layer";
+        EXPECT_EQ(choice.kept.nvme, share_of_drive > 1 ? 12u : 0u);
+        EXPECT_LT(choice.kept.gpu, 2u) << "there is room for a ring, or for one layer";
         question.fixed.keeps = false;
         const Answer recomputing = find_plan(question).value();
-        EXPECT_EQ(recomputing.best.choice.kept_count(), 0u);
+        EXPECT_EQ(recomputing.best.choice.kept.count(), 0u);
         EXPECT_GE(recomputing.best.forecast.step_s, answer.best.forecast.step_s);
         // Asked for, all keep, on the drive too.
         question.fixed.keeps = true;
-        EXPECT_EQ(find_plan(question).value().best.choice.kept_count(), 12u);
+        EXPECT_EQ(find_plan(question).value().best.choice.kept.count(), 12u);
     }
 }
 
@@ -191,10 +191,10 @@ TEST(Planner, GradientsInRamKeepNoLayerFromKeeping) {
         if (!asked.ok()) continue;  // no room for the ring
         question.fixed.keeps.reset();
         const Answer own = find_plan(question).value();
-        EXPECT_EQ(own.best.choice.kept_count(), 12u) << pages;
+        EXPECT_EQ(own.best.choice.kept.count(), 12u) << pages;
         EXPECT_LE(own.best.forecast.step_s, 1.02 * asked->best.forecast.step_s) << pages;
     }
-    EXPECT_EQ(find_plan(question).value().best.choice.kept_count(), 12u) << "there was room";
+    EXPECT_EQ(find_plan(question).value().best.choice.kept.count(), 12u) << "there was room";
 }
 
 size_t count_on(const std::vector<Tier>& homes, Tier tier) {
@@ -316,7 +316,7 @@ TEST(Planner, tune_1_WhatIsFixedStaysAndWhatIsFreeIsSearched) {
     fixed.fixed = {};
     fixed.fixed.keeps = true;
     fixed.ceilings = {roomy, roomy, roomy};
-    EXPECT_EQ(find_plan(fixed).value().best.choice.gpu_kept_count, 12u);
+    EXPECT_EQ(find_plan(fixed).value().best.choice.kept.gpu, 12u);
     fixed.ceilings = all_on(workload, Tier::nvme);
     const Findings miss = search(fixed).value();
     EXPECT_FALSE(miss.answer.has_value());
