@@ -19,6 +19,7 @@ void raise(const Room& room, uint32_t Choice::*count, uint32_t most, Choice& cho
         (room.has_room_for(choice) ? low : high) = choice.*count;
     }
     choice.*count = low;
+    CHECK_LE(low, most);
 }
 
 }  // namespace
@@ -37,6 +38,7 @@ void keep_counts(const Room& room, const KeptCounts& counts, Choice& choice) {
     choice.kept.gpu = take(counts.gpu);
     choice.kept.ram = take(counts.ram);
     if (room.question().path_count > 0) choice.kept.nvme = take(counts.nvme);
+    CHECK_LE(choice.kept.count(), can_keep_count(room.workload()));
 }
 
 void keep_most(const Room& room, Tier farthest, Choice& choice) {

@@ -45,6 +45,7 @@ class Promises {
 
     Result<std::vector<Promise>> find() {
         const std::vector<Homes> homes = homes_to_try(question().fixed);
+        CHECK(!homes.empty());
         reach_ = Reach::memory;
         for (const Homes& one : homes) {
             if (one.on_nvme()) continue;
