@@ -26,6 +26,7 @@ template <typename Command>
 CommandLine command_on_one(std::string_view name, Command command,
                            const std::vector<std::string>& typed, const KeyOptions& keys) {
     auto [places, overrides] = split(typed);
+    CHECK_EQ(places.size() + overrides.size(), typed.size());
     if (places.size() != 1) {
         return refused(
             fmt::format("{} takes a run file or a model, and then key=value; it got {} of them: {}",
@@ -157,6 +158,7 @@ TypedTune::TypedTune(CLI::App& parent) {
 CommandLine TypedTune::read() const {
     TuneCommand tune = command;
     auto [places, overrides] = split(words);
+    CHECK_EQ(places.size() + overrides.size(), words.size());
     if (places.empty() || places.size() > 2) {
         return refused(fmt::format(
             "tune takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
