@@ -4,20 +4,6 @@
 
 namespace headrace::offload {
 
-namespace {
-
-uint64_t group_of(const Workload& workload, const Plan& plan) {
-    return std::min(plan.group, workload.micro_batch_count_max);
-}
-
-// Whether any home of the kind is on another tier, so that its values pass through a ring there.
-bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier) {
-    return std::ranges::any_of(plan.homes,
-                               [&](const PartHomes& homes) { return homes.*kind != tier; });
-}
-
-}  // namespace
-
 uint64_t shortfall(const TierBytes& needs, const TierBytes& ceilings) {
     return excess(needs.gpu_bytes, ceilings.gpu_bytes) +
            excess(needs.ram_bytes, ceilings.ram_bytes) +
@@ -80,6 +66,7 @@ uint64_t Sizes::window_slots(uint32_t window) const {
 
 void Sizes::add_homes(const Plan& plan, TierBytes& needs) const {
     const bool is_durable = plan.path_count > 0;
+    const bool several_passes = has_several_passes(workload_, plan);
     for (size_t part = 0; part < parts_.size(); ++part) {
         const PartBytes& size = parts_[part];
         const PartHomes& homes = plan.homes[part];
@@ -89,12 +76,11 @@ void Sizes::add_homes(const Plan& plan, TierBytes& needs) const {
             if (!is_durable || tier != Tier::nvme) needs.on(tier) += bytes;
         }
         needs.on(homes.stash) += size.stash;
-        const bool several_passes = workload_.micro_batch_count_max > plan.group;
         const uint32_t acc_count = several_passes ? size.use_count : size.use_count - 1;
         needs.on(homes.acc) += acc_count * size.acc;
     }
     CHECK_EQ(plan.act_homes.size(), parts_used_.size());
-    const uint64_t group = group_of(workload_, plan);
+    const uint64_t group = group_max(workload_, plan);
     CHECK_GT(group, 0u);
     for (uint32_t boundary = 1; boundary < head_layer(workload_); ++boundary) {
         needs.on(plan.act_homes[boundary]) += group * workload_.act_bytes;
@@ -106,7 +92,7 @@ void Sizes::add_homes(const Plan& plan, TierBytes& needs) const {
 
 void Sizes::add_rings(const Plan& plan, TierBytes& needs) const {
     const RingSizes& rings = plan.rings;
-    const uint64_t group = group_of(workload_, plan);
+    const uint64_t group = group_max(workload_, plan);
     uint64_t& gpu = needs.gpu_bytes;
     uint64_t& ram = needs.ram_bytes;
     if (passes_through(plan, &PartHomes::hi, Tier::gpu)) {
@@ -115,7 +101,7 @@ void Sizes::add_rings(const Plan& plan, TierBytes& needs) const {
     gpu += window_slots(1) * largest_.acc;
     bool seams = false;
     bool acc_on_nvme = false;
-    const bool several_passes = workload_.micro_batch_count_max > plan.group;
+    const bool several_passes = has_several_passes(workload_, plan);
     for (size_t part = 0; part < parts_.size(); ++part) {
         const bool is_shared = parts_[part].use_count > 1;
         seams |= is_shared && plan.homes[part].acc != Tier::gpu;
@@ -133,17 +119,8 @@ void Sizes::add_rings(const Plan& plan, TierBytes& needs) const {
     if (std::ranges::find(plan.act_homes, Tier::nvme) != plan.act_homes.end()) {
         ram += rings.ram_act * workload_.act_bytes;
     }
-    const auto keeps_on = [&](auto matches) {
-        return std::ranges::any_of(plan.kept_homes, [&](const std::optional<Tier>& home) {
-            return home && matches(*home);
-        });
-    };
-    if (keeps_on([](Tier tier) { return tier != Tier::gpu; })) {
-        gpu += rings.gpu_kept * workload_.kept_bytes;
-    }
-    if (keeps_on([](Tier tier) { return tier == Tier::nvme; })) {
-        ram += rings.ram_kept * workload_.kept_bytes;
-    }
+    if (keeps_beyond(plan, Tier::gpu)) gpu += rings.gpu_kept * workload_.kept_bytes;
+    if (keeps_beyond(plan, Tier::ram)) ram += rings.ram_kept * workload_.kept_bytes;
 }
 
 TierBytes Sizes::of(const Plan& plan) const {

@@ -14,10 +14,6 @@ uint32_t part_count(const Workload& workload) {
     return static_cast<uint32_t>(workload.layout.parts.size());
 }
 
-uint32_t group_max(const Workload& workload, const Plan& plan) {
-    return std::min(plan.group, workload.micro_batch_count_max);
-}
-
 // Parts of a layer's visit, all runs.
 uint32_t parts_in(const Workload& workload, uint32_t layer) {
     return static_cast<uint32_t>(parts_used(workload.layout, layer).size());
@@ -98,15 +94,16 @@ class SlotMaker {
 
 // The homes of one kind of every part and, where the plan commits and the kind is durable, the
 // mirrors of those that are in memory. A durable place has the number of its part.
-struct Homes {
+struct KindHomes {
     Kind kind = Kind::hi;
     Tier PartHomes::*tier = nullptr;
     uint32_t first_place = 0;
     bool is_durable = false;
 };
 
-std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan, const Homes& homes,
-                                   SlotMaker& maker, std::vector<SlotId>& mirrors) {
+std::vector<SlotId> lay_part_homes(const Workload& workload, const Plan& plan,
+                                   const KindHomes& homes, SlotMaker& maker,
+                                   std::vector<SlotId>& mirrors) {
     const uint32_t parts = part_count(workload);
     const auto slot_of = [&](uint32_t part, Tier tier) {
         return Slot{.tier = tier,
@@ -191,39 +188,25 @@ void lay_homes(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
     lay_micro_batch_homes(workload, plan, maker, table);
 }
 
-// Which kinds pass through ram or the gpu rings, given the homes.
-bool any_home(const Plan& plan, Tier PartHomes::*kind, auto matches) {
-    return std::ranges::any_of(plan.homes,
-                               [&](const PartHomes& homes) { return matches(homes.*kind); });
-}
-
 void lay_kept_rings(const Workload& workload, const Plan& plan, SlotMaker& maker,
                     SlotTable& table) {
-    const auto any = [&](auto matches) {
-        return std::ranges::any_of(plan.kept_homes, [&](const std::optional<Tier>& home) {
-            return home && matches(*home);
-        });
-    };
     const uint64_t size_bytes = workload.kept_bytes;
-    if (any([](Tier tier) { return tier != Tier::gpu; })) {
+    if (keeps_beyond(plan, Tier::gpu)) {
         table.gpu_kept = maker.ring(Tier::gpu, Kind::kept, size_bytes, plan.rings.gpu_kept);
     }
-    if (any([](Tier tier) { return tier == Tier::nvme; })) {
+    if (keeps_beyond(plan, Tier::ram)) {
         table.ram_kept = maker.ring(Tier::ram, Kind::kept, size_bytes, plan.rings.ram_kept);
     }
 }
 
 void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, SlotTable& table) {
-    const auto not_ram = [](Tier tier) { return tier != Tier::ram; };
-    const auto not_gpu = [](Tier tier) { return tier != Tier::gpu; };
-    const auto nvme = [](Tier tier) { return tier == Tier::nvme; };
     const uint64_t hi = largest_bytes(workload, Kind::hi);
     const uint64_t opt = largest_bytes(workload, Kind::opt);
     const uint64_t stash = largest_bytes(workload, Kind::stash);
     const uint64_t acc = largest_bytes(workload, Kind::acc);
     const uint64_t act = workload.act_bytes;
     const uint32_t group = group_max(workload, plan);
-    if (any_home(plan, &PartHomes::hi, not_gpu)) {
+    if (passes_through(plan, &PartHomes::hi, Tier::gpu)) {
         table.gpu_hi = maker.ring(Tier::gpu, Kind::hi, hi, window_slots(workload, plan.window));
     }
     table.gpu_acc = maker.ring(Tier::gpu, Kind::acc, acc, window_slots(workload, 1));
@@ -233,26 +216,26 @@ void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
     bool seam = false;
     for (size_t i = 1; i < table.acc.size(); i += 2) seam = seam || acc_home_is_off_gpu(i);
     if (seam) table.gpu_seam = maker.ring(Tier::gpu, Kind::acc, acc, plan.rings.gpu_seam);
-    if (any_home(plan, &PartHomes::stash, not_gpu)) {
+    if (passes_through(plan, &PartHomes::stash, Tier::gpu)) {
         table.gpu_stash = maker.ring(Tier::gpu, Kind::stash, stash, plan.rings.gpu_stash);
     }
     table.gpu_act = maker.ring(Tier::gpu, Kind::act, act, group + 2);
     table.gpu_dact = maker.ring(Tier::gpu, Kind::dact, act, group + 1);
-    if (any_home(plan, &PartHomes::hi, not_ram)) {
+    if (passes_through(plan, &PartHomes::hi, Tier::ram)) {
         table.ram_hi = maker.ring(Tier::ram, Kind::hi, hi, plan.rings.ram_hi);
     }
-    if (any_home(plan, &PartHomes::opt, not_ram)) {
+    if (passes_through(plan, &PartHomes::opt, Tier::ram)) {
         table.ram_opt = maker.ring(Tier::ram, Kind::opt, opt, plan.rings.ram_opt);
     }
-    if (any_home(plan, &PartHomes::stash, not_ram)) {
+    if (passes_through(plan, &PartHomes::stash, Tier::ram)) {
         table.ram_stash = maker.ring(Tier::ram, Kind::stash, stash, plan.rings.ram_stash);
     }
     const bool acc_nvme = std::ranges::any_of(table.acc, [&](SlotId slot) {
         return slot != no_slot && table.slots[slot].tier == Tier::nvme;
     });
     if (acc_nvme) table.ram_acc = maker.ring(Tier::ram, Kind::acc, acc, plan.rings.ram_acc);
-    const bool act_nvme = std::ranges::any_of(plan.act_homes, nvme);
-    if (act_nvme) table.ram_act = maker.ring(Tier::ram, Kind::act, act, plan.rings.ram_act);
+    if (std::ranges::find(plan.act_homes, Tier::nvme) != plan.act_homes.end())
+        table.ram_act = maker.ring(Tier::ram, Kind::act, act, plan.rings.ram_act);
     lay_kept_rings(workload, plan, maker, table);
 }
 
@@ -330,14 +313,32 @@ std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartH
 bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, uint8_t use) {
     const uint32_t uses = use_count(workload, part);
     if (use >= uses) return false;
-    const bool several_passes = workload.micro_batch_count_max > plan.group;
-    return several_passes || use == 1;
+    return has_several_passes(workload, plan) || use == 1;
 }
 
 bool uses_nvme(const Plan& plan) {
     return std::ranges::any_of(plan.homes, [](const PartHomes& homes) {
         return homes.hi == Tier::nvme || homes.opt == Tier::nvme;
     });
+}
+
+bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier) {
+    return std::ranges::any_of(plan.homes,
+                               [&](const PartHomes& homes) { return homes.*kind != tier; });
+}
+
+bool keeps_beyond(const Plan& plan, Tier tier) {
+    return std::ranges::any_of(plan.kept_homes, [&](const std::optional<Tier>& home) {
+        return home.has_value() && *home > tier;
+    });
+}
+
+uint32_t group_max(const Workload& workload, const Plan& plan) {
+    return std::min(plan.group, workload.micro_batch_count_max);
+}
+
+bool has_several_passes(const Workload& workload, const Plan& plan) {
+    return workload.micro_batch_count_max > plan.group;
 }
 
 Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home) {

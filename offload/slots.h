@@ -111,6 +111,17 @@ std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartH
 // Whether any weight or state lives on nvme.
 bool uses_nvme(const Plan& plan);
 
+// Which rings a plan has. Weights, states and gradients of parts pass through a tier's ring where
+// any of their homes is on another tier (the update is in ram, the rest on the gpu); what layers
+// keep does where any keeps on a farther one.
+bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier);
+bool keeps_beyond(const Plan& plan, Tier tier);
+
+// Micro-batches of the largest pass: how many homes boundaries and layers that keep have.
+uint32_t group_max(const Workload& workload, const Plan& plan);
+// Whether the largest step takes several passes, between which accumulators have homes.
+bool has_several_passes(const Workload& workload, const Plan& plan);
+
 // Whether the list ends with a commit.
 inline bool commits_every_step(const Plan& plan) {
     return plan.path_count > 0 && plan.commit_at == CommitAt::every_step;
