@@ -347,9 +347,10 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
                               format_bytes(ceilings.nvme_bytes));
     }
     const double step_s = best.forecast.step_s;
+    const auto purposes = bytes_by_purpose(best);
     const auto on_tier = [&](offload::Tier tier) {
         std::string text;
-        for (const PurposeBytes& one : bytes_by_purpose(best, tier)) {
+        for (const PurposeBytes& one : purposes[static_cast<size_t>(tier)]) {
             text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one.purpose,
                                 format_bytes(one.size_bytes));
         }

@@ -17,9 +17,10 @@ ordered_json tiers_json(const offload::TierBytes& bytes) {
 
 ordered_json purposes_json(const Placement& placement) {
     ordered_json tiers = ordered_json::object();
+    const auto bytes = bytes_by_purpose(placement);
     for (const offload::Tier tier : offload::all_tiers) {
         ordered_json purposes = ordered_json::object();
-        for (const PurposeBytes& one : bytes_by_purpose(placement, tier)) {
+        for (const PurposeBytes& one : bytes[static_cast<size_t>(tier)]) {
             purposes[std::string(one.purpose)] = one.size_bytes;
         }
         tiers[std::string(name_of(tier))] = purposes;

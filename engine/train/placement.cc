@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
 
 #include "engine/models/effort.h"
 #include "engine/train/places.h"
+#include "engine/train/purposes.h"
 #include "nvme/nvme_store.h"
 #include "offload/units.h"
 
@@ -366,23 +366,13 @@ Result<Placement> place(const Job& job, const RunConfig& config, const Site& sit
     return with_one_copy(placed.error(), job, config, site);
 }
 
-uint64_t home_bytes(const Placement& placement, Kind kind, Tier tier) {
-    uint64_t size_bytes = 0;
-    for (const offload::Slot& slot : lay_slots(placement.workload, placement.plan).slots) {
-        if (slot.is_home && slot.kind == kind && slot.tier == tier) {
-            size_bytes += slot.size_bytes * count_of(slot.copies);
-        }
-    }
-    return size_bytes;
-}
-
 namespace {
 
 // "gpu 12 MiB, ram 3 MiB": where the homes of one kind are; empty: there are none.
-std::string tiers_of(const Placement& placement, Kind kind) {
+std::string tiers_of(const HomeBytes& homes, Kind kind) {
     std::string where;
     for (const Tier tier : offload::all_tiers) {
-        const uint64_t size_bytes = home_bytes(placement, kind, tier);
+        const uint64_t size_bytes = homes.of(kind, tier);
         if (size_bytes == 0) continue;
         where += fmt::format("{}{} {}", where.empty() ? "" : ", ", name_of(tier),
                              format_bytes(size_bytes));
@@ -390,15 +380,15 @@ std::string tiers_of(const Placement& placement, Kind kind) {
     return where;
 }
 
-std::string describe_keeping(const Placement& placement) {
+std::string describe_keeping(const Placement& placement, const HomeBytes& homes) {
     const uint64_t blocks = block_count(placement.workload);
     const auto keeping = static_cast<uint64_t>(
         std::ranges::count_if(placement.plan.kept_homes, &std::optional<Tier>::has_value));
     if (keeping == 0) {
         return fmt::format("kept for backward: nothing, {} blocks are recomputed", blocks);
     }
-    return fmt::format("kept for backward: {}, {} of {} blocks; {}",
-                       tiers_of(placement, Kind::kept), keeping, blocks,
+    return fmt::format("kept for backward: {}, {} of {} blocks; {}", tiers_of(homes, Kind::kept),
+                       keeping, blocks,
                        keeping == blocks ? "nothing is recomputed" : "the others are recomputed");
 }
 
@@ -406,20 +396,15 @@ std::string describe_keeping(const Placement& placement) {
 
 std::vector<std::string> describe(const Placement& placement) {
     std::vector<std::string> lines;
-    const std::array<std::pair<Kind, std::string_view>, 5> kinds = {
-        {{Kind::hi, "weights"},
-         {Kind::opt, "optimizer states"},
-         {Kind::stash, "gradients, waiting for the verdict"},
-         {Kind::acc, "accumulators, between uses"},
-         {Kind::act, "boundary activations"}}};
-    for (const auto& [kind, name] : kinds) {
-        const std::string where = tiers_of(placement, kind);
-        if (where.empty()) continue;
+    const HomeBytes homes(placement);
+    for (const auto& [kind, name, in_full] : kind_names) {
+        const std::string where = tiers_of(homes, kind);
+        if (where.empty() || kind == Kind::kept) continue;
         const std::string format =
             kind == Kind::opt ? fmt::format(" in {}", name_of(placement.workload.states)) : "";
-        lines.push_back(fmt::format("{}{}: {}", name, format, where));
+        lines.push_back(fmt::format("{}{}: {}", in_full, format, where));
     }
-    lines.push_back(describe_keeping(placement));
+    lines.push_back(describe_keeping(placement, homes));
     const Budgets& needs = placement.needs;
     const Budgets& budgets = placement.budgets;
     lines.push_back(fmt::format(

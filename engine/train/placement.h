@@ -108,7 +108,4 @@ offload::Result<Placement> place(const Job& job, const RunConfig& config, const 
 // Lines for people: where weights, states, gradients and activations live, and the bytes per tier.
 std::vector<std::string> describe(const Placement& placement);
 
-// How many bytes of this kind live on the tier (homes only).
-uint64_t home_bytes(const Placement& placement, offload::Kind kind, offload::Tier tier);
-
 }  // namespace headrace::engine

@@ -16,6 +16,7 @@
 #include "engine/train/identity.h"
 #include "engine/train/nominal_host.h"
 #include "engine/train/placement.h"
+#include "engine/train/purposes.h"
 #include "engine/train/places.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
@@ -325,7 +326,7 @@ TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
                     element_count += part.element_count;
                 }
                 const bool is_twice = tier == Tier::nvme && commit_of(placement->plan).has_value();
-                EXPECT_EQ(home_bytes(*placement, offload::Kind::opt, tier),
+                EXPECT_EQ(HomeBytes(*placement).of(offload::Kind::opt, tier),
                           formula_bytes * (is_twice ? 2 : 1));
                 constexpr double bytes_of_moments[] = {8, 4, 2.125};
                 const double exact = bytes_of_moments[static_cast<size_t>(states)] +
