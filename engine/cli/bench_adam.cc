@@ -309,11 +309,11 @@ Status Bench::run_rounds() {
             context_.say(round == 0 ? fmt::format("warming up: {} rows", contestants_.size())
                                     : fmt::format("round {} of {}", round, command_.rounds));
         }
-        for (size_t i = 0; i < contestants_.size(); ++i) {
+        for (const size_t index : order_of_round(round, contestants_.size())) {
             if (context_.should_stop && context_.should_stop()) {
                 return Error{ErrorCode::failed, "stopped; nothing is left of what it measured", ""};
             }
-            Contestant& one = contestants_[round % 2 == 0 ? i : contestants_.size() - 1 - i];
+            Contestant& one = contestants_[index];
             const double measured = measure(one);
             if (round > 0) one.parameters_per_s.push_back(measured);
         }

@@ -202,8 +202,8 @@ Status Bench::run_rounds(std::vector<Contestant>& contestants) {
     for (uint32_t round = 0; round < command_.rounds; round++) {
         say(fmt::format("round {} of {}: {} rows of a second or more", round + 1, command_.rounds,
                         contestants.size()));
-        for (size_t i = 0; i < contestants.size(); i++) {
-            Contestant& one = contestants[round % 2 == 0 ? i : contestants.size() - 1 - i];
+        for (const size_t index : order_of_round(round, contestants.size())) {
+            Contestant& one = contestants[index];
             if (round == 0) one.written_before_bytes = written_bytes(one.path);
             const Result<Measured> measured = one.probe->measure(
                 {.pattern = one.pattern,

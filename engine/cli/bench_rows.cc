@@ -38,14 +38,6 @@ std::string text_of(const BenchFact* fact, const BenchColumn& column) {
 
 }  // namespace
 
-double median_of(std::vector<double> samples) {
-    CHECK(!samples.empty());
-    std::ranges::sort(samples);
-    const size_t middle = samples.size() / 2;
-    if (samples.size() % 2 == 1) return samples[middle];
-    return (samples[middle - 1] + samples[middle]) / 2;
-}
-
 std::string json_of(const std::vector<BenchRow>& rows) {
     Json list = Json::array();
     for (const BenchRow& row : rows) {

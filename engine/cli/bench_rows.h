@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "engine/train/rounds.h"
+
 namespace headrace::engine {
 
 // More that a row has to say, in JSON only: {"path": "/mnt/a", "depth": 8, ...}.
@@ -24,9 +26,6 @@ struct BenchRow {
 
     double ratio() const { return ceiling > 0 ? achieved / ceiling : 0; }
 };
-
-// CHECKs that there is one.
-double median_of(std::vector<double> samples);
 
 // [{"name", "unit", "achieved", "ceiling", "ratio", "against", "rounds", "samples", facts...},
 // ...], and a line end. What is not known is null.

@@ -57,13 +57,6 @@ struct Contestant {
     }
 };
 
-std::vector<double> ratios(const std::vector<double>& over, const std::vector<double>& under) {
-    CHECK_EQ(over.size(), under.size());
-    std::vector<double> each;
-    for (size_t i = 0; i < over.size(); ++i) each.push_back(over[i] / under[i]);
-    return each;
-}
-
 std::vector<double> steps_of(const Contestant& one) {
     std::vector<double> steps;
     for (const Rehearsal& rehearsal : one.rehearsals) steps.push_back(rehearsal.step_s);
@@ -81,8 +74,7 @@ class Bench {
 
     Status run() {
         for (uint32_t round = 0; round < command_.rounds; ++round) {
-            for (size_t i = 0; i < contestants_.size(); ++i) {
-                const size_t index = round % 2 == 0 ? i : contestants_.size() - 1 - i;
+            for (const size_t index : order_of_round(round, contestants_.size())) {
                 Contestant& one = contestants_[index];
                 if (misfits_.contains(index)) continue;
                 const Status status = measure(one, round);

@@ -8,6 +8,7 @@
 #include "engine/models/effort.h"
 #include "engine/torch/threads.h"
 #include "engine/train/identity.h"
+#include "engine/train/part_of_model.h"
 #include "engine/train/resident.h"
 #include "engine/train/run_batches.h"
 #include "engine/train/run_engine.h"
@@ -256,12 +257,12 @@ class Run {
     void write_the_trace() const {
         const std::string& path = config_.offload.advanced.trace;
         if (path.empty()) return;
-        const Status written = write_trace(
-            {.path = path,
-             .title = card_ ? "measured, EMULATED " + card_->machine.name : "measured",
-             .recorder = engine_->recorder(),
-             .effort = effort_of(model_, shape_.row_count, shape_.column_count),
-             .machine = whole_.machine});
+        const Status written =
+            write_trace({.path = path,
+                         .title = card_ ? "measured, EMULATED " + card_->machine.name : "measured",
+                         .recorder = engine_->recorder(),
+                         .effort = effort_of(model_, shape_.row_count, shape_.column_count),
+                         .machine = whole_.machine});
         if (!written) return reporter_.warn(written.error().text());
         reporter_.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
     }
@@ -303,45 +304,6 @@ class Run {
 };
 
 }  // namespace
-
-Placement part_of(const Placement& whole, const LlamaConfig& part_model) {
-    const offload::Workload& from = whole.workload;
-    Placement part = whole;
-    part.workload.layout = layout_of(part_model, from.dtype, whole.part_bytes).value();
-    const offload::Layout& layout = part.workload.layout;
-    const uint32_t layers = layer_count(part.workload);
-    const auto blocks = static_cast<uint32_t>(part_model.block_count);
-    const uint32_t whole_blocks = layer_count(from) - 2;
-    CHECK_LE(blocks, whole_blocks);
-    const auto source_of = [&](uint32_t layer) {
-        if (layer == 0) return 0u;
-        if (layer == layers - 1) return layer_count(from) - 1;
-        return 1 + (2 * layer - 1) * whole_blocks / (2 * blocks);
-    };
-    offload::Plan& plan = part.plan;
-    const offload::Plan& source_plan = whole.plan;
-    plan.homes.assign(layout.parts.size(), {});
-    plan.act_homes.resize(layers);
-    if (!source_plan.kept_homes.empty()) plan.kept_homes.assign(layers, std::nullopt);
-    if (!source_plan.twice.empty()) plan.twice.assign(layout.parts.size(), false);
-    for (uint32_t layer = 0; layer < layers; ++layer) {
-        const uint32_t source = source_of(layer);
-        const offload::LayerLayout& run = layout.layers[layer];
-        CHECK_EQ(run.part_count, from.layout.layers[source].part_count);
-        for (uint32_t i = 0; i < run.part_count; ++i) {
-            const uint32_t there = from.layout.layers[source].first_part + i;
-            plan.homes[run.first_part + i] = source_plan.homes[there];
-            if (!plan.twice.empty()) plan.twice[run.first_part + i] = source_plan.twice[there];
-        }
-        plan.act_homes[layer] = source_plan.act_homes[source];
-        if (!plan.kept_homes.empty()) plan.kept_homes[layer] = source_plan.kept_homes[source];
-    }
-    plan.window = std::min(plan.window, layers);
-    const char* fault = find_fault(part.workload, plan);
-    CHECK_TEXT(fault == nullptr, fault == nullptr ? "" : fault);
-    part.needs = offload::Sizes(part.workload).of(plan);
-    return part;
-}
 
 Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs) {
     const RehearsalReporter nobody;

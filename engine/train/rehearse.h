@@ -76,10 +76,6 @@ offload::Result<Rehearsal> rehearse(const RehearsalInputs& inputs,
 // How the whole would be placed. Nothing is taken. Errors: of place_on_host, of the emulated card.
 offload::Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs);
 
-// The placement of the first and last layer and `block_count` blocks evenly taken from those
-// between, each as it is in `whole`.
-Placement part_of(const Placement& whole, const LlamaConfig& part_model);
-
 std::vector<std::string> describe(const Rehearsal& rehearsal);
 std::string json_of(const Rehearsal& rehearsal);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/train/rounds.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -21,13 +22,6 @@ namespace {
 // A placement that is foretold to take so much longer than the planner's is not measured.
 constexpr double foretold_max = 1.5;
 constexpr double twice_step = 0.125;
-
-double median_of(std::vector<double> values) {
-    CHECK(!values.empty());
-    std::ranges::sort(values);
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // The run file with one thing fixed that it leaves open.
 struct Variation {
@@ -149,21 +143,19 @@ bool is_same(const Placement& a, const Placement& b) {
 
 }  // namespace
 
-double TuneCandidate::measured_s() const {
+std::vector<double> TuneCandidate::rounds_s() const {
     std::vector<double> seconds;
     for (const Rehearsal& round : rounds) seconds.push_back(round.whole_step_s());
-    return median_of(std::move(seconds));
+    return seconds;
+}
+
+double TuneCandidate::measured_s() const {
+    return median_of(rounds_s());
 }
 
 std::vector<double> Tuning::ratios_of(size_t candidate) const {
     CHECK_LT(candidate, candidates.size());
-    CHECK_EQ(candidates[candidate].rounds.size(), candidates.front().rounds.size());
-    std::vector<double> ratios;
-    for (size_t round = 0; round < candidates[candidate].rounds.size(); ++round) {
-        ratios.push_back(candidates[candidate].rounds[round].whole_step_s() /
-                         candidates.front().rounds[round].whole_step_s());
-    }
-    return ratios;
+    return ratios(candidates[candidate].rounds_s(), candidates.front().rounds_s());
 }
 
 double Tuning::ratio_of(size_t candidate) const {
@@ -210,13 +202,9 @@ size_t winner_of(const std::vector<std::vector<double>>& seconds) {
     size_t winner = 0;
     double best = 1 - gain_min;
     for (size_t candidate = 1; candidate < seconds.size(); ++candidate) {
-        CHECK_EQ(seconds[candidate].size(), seconds.front().size());
-        std::vector<double> ratios;
-        for (size_t round = 0; round < seconds.front().size(); ++round) {
-            ratios.push_back(seconds[candidate][round] / seconds.front()[round]);
-        }
-        const double median = median_of(ratios);
-        if (std::ranges::max(ratios) >= 1 || median > best) continue;
+        const std::vector<double> of_planned = ratios(seconds[candidate], seconds.front());
+        const double median = median_of(of_planned);
+        if (std::ranges::max(of_planned) >= 1 || median > best) continue;
         winner = candidate;
         best = median;
     }
@@ -235,8 +223,7 @@ Status measure(Tuning& tuning, const RehearsalInputs& inputs, const TuneOptions&
                                   .stop_signal = reporter.stop_signal,
                                   .stuck = reporter.stuck};
     for (int64_t round = 0; round < options.round_count; ++round) {
-        for (size_t i = 0; i < candidates.size(); ++i) {
-            const size_t index = round % 2 == 0 ? i : candidates.size() - 1 - i;
+        for (const size_t index : order_of_round(static_cast<uint64_t>(round), candidates.size())) {
             TuneCandidate& one = candidates[index];
             Result<Rehearsal> rehearsal = rehearse(with_config(inputs, one.settings.config), quiet);
             if (!rehearsal) return wrap(rehearsal.error(), one.what);
@@ -250,8 +237,8 @@ Status measure(Tuning& tuning, const RehearsalInputs& inputs, const TuneOptions&
     }
     std::vector<std::vector<double>> seconds;
     for (const TuneCandidate& one : candidates) {
-        seconds.emplace_back();
-        for (const Rehearsal& round : one.rounds) seconds.back().push_back(round.whole_step_s());
+        CHECK_EQ(std::ssize(one.rounds), options.round_count);
+        seconds.push_back(one.rounds_s());
     }
     tuning.winner = winner_of(seconds);
     CHECK_LT(tuning.winner, candidates.size());

@@ -31,7 +31,9 @@ struct TuneCandidate {
     double foretold_s = 0;          // a step of the whole model
     std::vector<Rehearsal> rounds;  // one per round
 
-    double measured_s() const;  // the median of the rounds, scaled to the whole model
+    // Of each round, a step scaled to the whole model; and their median.
+    std::vector<double> rounds_s() const;
+    double measured_s() const;
 };
 
 struct Tuning {

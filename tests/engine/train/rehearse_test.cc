@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/train/part_of_model.h"
 #include "tests/engine/train/train_run.h"
 
 namespace headrace::engine::tests {
