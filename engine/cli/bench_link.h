@@ -1,6 +1,6 @@
 // `headrace bench link`: what the link between ram and the card carries: one way, both ways at
 // once, and beside an update, which wants the same memory. On the host device the card is memory
-// too, and a copy is one thread's memcpy between two slabs, as a run's lanes do it.
+// too, and one thread copies between two slabs, as a run's lanes do it.
 //
 // A ceiling is half of what all cores stream through memory (a copy reads and writes every byte).
 // Rounds are interleaved and medians are shown.

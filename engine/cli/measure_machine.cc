@@ -171,7 +171,7 @@ Status Measurer::take_link() {
         figures.stream_bytes_per_s, 2 * std::max(link.h2d_bytes_per_s, link.d2h_bytes_per_s));
     machine().update_parameters_per_s = figures.update_parameters_per_s;
     machine().update_cores = options_.update_thread_count;
-    note("link.h2d_gb_per_s", "headrace bench link: one thread's memcpy, blocks of 4 MiB");
+    note("link.h2d_gb_per_s", "headrace bench link: one thread copies, blocks of 4 MiB");
     note("link.d2h_gb_per_s", "the same, back");
     note("link.both_ways",
          fmt::format("both at once {:.3g} GB/s, beside an update {:.3g}",

@@ -3,6 +3,7 @@
 // Method: resident memory from /proc/self/statm around takes and touches; error texts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -162,6 +163,31 @@ TEST(Copy, copies_and_refuses_overlap) {
     copy_bytes({}, {});
     EXPECT_DEATH(copy_bytes(all.subspan(0, 10), all.subspan(9, 10)), "first");
     EXPECT_DEATH(copy_bytes(all.subspan(0, 10), all.subspan(20, 11)), "size");
+}
+
+// Long copies go another way, whole lines at a time: every byte arrives and none beside them is
+// touched, wherever source and target begin and end within a line.
+TEST(Copy, long_ones_from_anywhere_to_anywhere) {
+    constexpr size_t guard_bytes = 64;
+    std::vector<std::byte> source(mib + 4 * guard_bytes);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7 + i / 251);
+    std::vector<std::byte> target(source.size());
+    for (const size_t size_bytes : {mib - 1, mib, mib + 1, mib + 63, mib + 64, mib + 127}) {
+        for (const size_t from : {0, 1, 16, 33, 63}) {
+            for (const size_t to : {0, 1, 32, 63}) {
+                std::ranges::fill(target, std::byte{0xA5});
+                copy_bytes(std::span(target).subspan(guard_bytes + to, size_bytes),
+                           std::span(source).subspan(from, size_bytes));
+                const auto begin = target.begin() + guard_bytes + to;
+                const auto end = begin + static_cast<ptrdiff_t>(size_bytes);
+                const auto is_guard = [](std::byte value) { return value == std::byte{0xA5}; };
+                ASSERT_TRUE(std::equal(begin, end, source.begin() + from))
+                    << size_bytes << " bytes from " << from << " to " << to;
+                ASSERT_TRUE(std::all_of(target.begin(), begin, is_guard));
+                ASSERT_TRUE(std::all_of(end, target.end(), is_guard));
+            }
+        }
+    }
 }
 
 TEST(Fill, nan_is_nan_in_every_type_and_zero_is_zero) {
