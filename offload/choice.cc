@@ -121,7 +121,8 @@ Plan plan_of(const PlanContext& context, const Choice& choice) {
                   .ram_acc = slots,
                   .ram_act = std::max(2u, slots),
                   .gpu_stash = 2,
-                  .gpu_seam = 1};
+                  .gpu_seam = 1,
+                  .ram_stash_out = 2 * slots};
     const auto commit_at = uses_nvme(plan) ? context.commits.on_nvme : context.commits.in_memory;
     plan.path_count = commit_at ? context.path_count : 0;
     plan.commit_at = commit_at.value_or(CommitAt::every_step);

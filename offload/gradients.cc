@@ -43,7 +43,8 @@ void reduce(Period& period, uint32_t part, SlotId own) {
     const SlotId slot = period.leave(op, stash, home, period.gpu_stash);
     op.accesses.push_back({period.table.norm[part], part_value(Kind::norm, part, 0), Mode::write});
     period.out.emit(std::move(op));
-    period.send_home(stash, slot, home, period.ram_stash);
+    period.send_home(stash, slot, home,
+                     has_stash_out(period.plan) ? period.ram_stash_out : period.ram_stash);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ Period::Period(const Workload& workload_of_list, const Plan& plan_of_list)
       ram_hi{.slots = table.ram_hi},
       ram_opt{.slots = table.ram_opt},
       ram_stash{.slots = table.ram_stash},
+      ram_stash_out{.slots = table.ram_stash_out},
       ram_acc{.slots = table.ram_acc},
       ram_act{.slots = table.ram_act},
       ram_kept{.slots = table.ram_kept} {}

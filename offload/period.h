@@ -34,7 +34,7 @@ struct Period {
     const SlotTable table;
     Emitter out;
     Ring gpu_hi, gpu_acc, gpu_seam, gpu_stash, gpu_act, gpu_dact, gpu_kept;
-    Ring ram_hi, ram_opt, ram_stash, ram_acc, ram_act, ram_kept;
+    Ring ram_hi, ram_opt, ram_stash, ram_stash_out, ram_acc, ram_act, ram_kept;
 
     bool trains() const { return workload.purpose == Purpose::train; }
     uint32_t head() const { return head_layer(workload); }

@@ -115,6 +115,7 @@ void Sizes::add_rings(const Plan& plan, TierBytes& needs) const {
     if (passes_through(plan, &PartHomes::stash, Tier::ram)) {
         ram += rings.ram_stash * largest_.stash;
     }
+    if (has_stash_out(plan)) ram += rings.ram_stash_out * largest_.stash;
     if (acc_on_nvme) ram += rings.ram_acc * largest_.acc;
     if (std::ranges::find(plan.act_homes, Tier::nvme) != plan.act_homes.end()) {
         ram += rings.ram_act * workload_.act_bytes;

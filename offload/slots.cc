@@ -230,6 +230,9 @@ void lay_rings(const Workload& workload, const Plan& plan, SlotMaker& maker, Slo
     if (passes_through(plan, &PartHomes::stash, Tier::ram)) {
         table.ram_stash = maker.ring(Tier::ram, Kind::stash, stash, plan.rings.ram_stash);
     }
+    if (has_stash_out(plan)) {
+        table.ram_stash_out = maker.ring(Tier::ram, Kind::stash, stash, plan.rings.ram_stash_out);
+    }
     const bool acc_nvme = std::ranges::any_of(table.acc, [&](SlotId slot) {
         return slot != no_slot && table.slots[slot].tier == Tier::nvme;
     });
@@ -327,6 +330,14 @@ bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier) {
                                [&](const PartHomes& homes) { return homes.*kind != tier; });
 }
 
+bool has_stash_out(const Plan& plan) {
+    const auto is_twice_at_any_share = [](const PartHomes& homes) {
+        return homes.hi == Tier::nvme && homes.opt == Tier::nvme;
+    };
+    return std::ranges::any_of(plan.homes, is_twice_at_any_share) &&
+           std::ranges::count(plan.homes, Tier::nvme, &PartHomes::stash) > 0;
+}
+
 bool keeps_beyond(const Plan& plan, Tier tier) {
     return std::ranges::any_of(plan.kept_homes, [&](const std::optional<Tier>& home) {
         return home.has_value() && *home > tier;
@@ -376,7 +387,7 @@ const char* find_fault(const Workload& workload, const Plan& plan) {
     const RingSizes& rings = plan.rings;
     for (const uint32_t slots :
          {rings.ram_hi, rings.ram_opt, rings.ram_stash, rings.ram_acc, rings.ram_act,
-          rings.gpu_stash, rings.gpu_seam, rings.gpu_kept, rings.ram_kept}) {
+          rings.gpu_stash, rings.gpu_seam, rings.gpu_kept, rings.ram_kept, rings.ram_stash_out}) {
         if (slots == 0) return "a ring has no slot";
     }
     return nullptr;

@@ -39,6 +39,9 @@ struct RingSizes {
     uint32_t gpu_seam = 1;   // the second accumulator of a tied part, while it is reduced
     uint32_t gpu_kept = 2;   // kept values on their way to and from homes that are not on the gpu
     uint32_t ram_kept = 2;
+    // Gradients on their way to nvme, where updates under backward fetch those of the step before:
+    // in one ring the next layer's updates would wait for this layer's gradients.
+    uint32_t ram_stash_out = 2;
     bool operator==(const RingSizes&) const = default;
 };
 
@@ -90,7 +93,7 @@ struct SlotTable {
     SlotId verdict = no_slot, journal = no_slot, committed = no_slot;
     // Rings; empty where no value of the plan passes through.
     std::vector<SlotId> gpu_hi, gpu_acc, gpu_seam, gpu_stash, gpu_act, gpu_dact, gpu_kept;
-    std::vector<SlotId> ram_hi, ram_opt, ram_stash, ram_acc, ram_act, ram_kept;
+    std::vector<SlotId> ram_hi, ram_opt, ram_stash, ram_stash_out, ram_acc, ram_act, ram_kept;
 };
 
 // CHECKs that find_fault(workload, plan) is null.
@@ -116,6 +119,9 @@ bool uses_nvme(const Plan& plan);
 // keep does where any keeps on a farther one.
 bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier);
 bool keeps_beyond(const Plan& plan, Tier tier);
+// Whether gradients leave by a ring of their own, however many updates are computed twice; else by
+// the one through which they are fetched.
+bool has_stash_out(const Plan& plan);
 
 // Micro-batches of the largest pass: how many homes boundaries and layers that keep have.
 uint32_t group_max(const Workload& workload, const Plan& plan);

@@ -73,7 +73,8 @@ inline std::pair<Workload, Plan> mixed_case(Dice& dice) {
                   .gpu_stash = dice.from(1, 3),
                   .gpu_seam = dice.from(1, 3),
                   .gpu_kept = dice.from(1, 3),
-                  .ram_kept = dice.from(1, 3)};
+                  .ram_kept = dice.from(1, 3),
+                  .ram_stash_out = dice.from(1, 3)};
     return {workload, plan};
 }
 

@@ -264,6 +264,31 @@ TEST(Simulate, AClockThatCountsHoursComesToAnEnd) {
     }
 }
 
+// With gradients on the drive too, the updates of the layer that is next in backward do not wait
+// for the gradients of the one that computes: card and drive are busy side by side.
+TEST(Simulate, GradientsThatLeaveDelayNoUpdate) {
+    const Workload workload = small_workload(
+        {.block_count = 16, .parts_per_layer = 4, .tied = false, .micro_batch_count = 2});
+    Machine machine = swift_machine();
+    machine.drive.read_bytes_per_s = 30e6;
+    machine.drive.write_bytes_per_s = 12e6;
+    Plan plan = uniform_plan(workload, on_nvme, Tier::ram);
+    plan.group = 2;
+    plan.path_count = 1;
+    plan.rings.ram_stash_out = 4;
+    plan.twice = spread_twice(workload, plan.homes, 1);
+    const Effort effort = effort_of(workload, 1e9);
+    const auto step_s = [&] {
+        return simulate(build(workload, plan).value(), machine, effort).step_s;
+    };
+    machine.gpu_flops = 1e15;
+    const double drive_s = step_s();
+    machine.gpu_flops = 16 * 2 * 4 * 1e9 / drive_s;  // computes as long
+    EXPECT_LT(step_s(), 1.1 * drive_s);
+    plan.rings.ram_stash_out = 1;
+    EXPECT_GT(step_s(), 1.15 * drive_s) << "or else this would show nothing";
+}
+
 TEST(Simulate, ABurstIsFasterWhileItLasts) {
     Machine machine = swift_machine();
     machine.drive.read_bytes_per_s = 8 * gb;

@@ -8,6 +8,7 @@
 
 #include "offload/build.h"
 #include "offload/find_fault.h"
+#include "offload/sizes.h"
 #include "tests/offload/small_workloads.h"
 
 namespace headrace::offload {
@@ -167,6 +168,21 @@ TEST(Slots, WhatIsKeptHasAHomePerMicroBatchOfAPass) {
     EXPECT_THAT(lay_slots(workload, plan).ram_kept, SizeIs(plan.rings.ram_kept));
 }
 
+// Gradients leave by a ring of their own where an update may be computed under backward, whether it
+// is or not: the sums of a plan do not depend on the share.
+TEST(Slots, GradientsLeaveByARingOfTheirOwnWhereUpdatesFetchOthers) {
+    const Workload workload = small_workload({3, 1, false, 2});
+    Plan plan = uniform_plan(workload, on_nvme, Tier::ram);
+    EXPECT_THAT(lay_slots(workload, plan).ram_stash_out, SizeIs(plan.rings.ram_stash_out));
+    const TierBytes gated = bytes_needed(workload, plan);
+    plan.twice = spread_twice(workload, plan.homes, 0.5);
+    EXPECT_EQ(bytes_needed(workload, plan), gated);
+    for (PartHomes& homes : plan.homes) homes.stash = Tier::ram;
+    EXPECT_THAT(lay_slots(workload, plan).ram_stash_out, IsEmpty());
+    plan = uniform_plan(workload, {Tier::ram, Tier::nvme, Tier::nvme, Tier::ram}, Tier::ram);
+    EXPECT_THAT(lay_slots(workload, plan).ram_stash_out, IsEmpty());
+}
+
 TEST(Slots, AccumulatorsNeedHomesBetweenPassesAndBetweenUses) {
     const Workload tied = small_workload({1, 1, true, 2});
     Plan plan = uniform_plan(tied, on_ram, Tier::ram);
@@ -233,7 +249,7 @@ TEST(Slots, EveryRefusalOfAPlanIsNamed) {
     for (uint32_t RingSizes::*ring :
          {&RingSizes::ram_hi, &RingSizes::ram_opt, &RingSizes::ram_stash, &RingSizes::ram_acc,
           &RingSizes::ram_act, &RingSizes::gpu_stash, &RingSizes::gpu_seam, &RingSizes::gpu_kept,
-          &RingSizes::ram_kept}) {
+          &RingSizes::ram_kept, &RingSizes::ram_stash_out}) {
         EXPECT_THAT(fault_after([ring](Workload&, Plan& p) { p.rings.*ring = 0; }),
                     StrEq("a ring has no slot"));
     }
