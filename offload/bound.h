@@ -1,6 +1,8 @@
 // bound: seconds of a step that no schedule of a plan beats on a machine: the busiest lane, or the
-// fullest resource, of what the plan must move and compute at least. A sum over parts and layers;
-// nothing is built, so it costs microseconds where a simulation costs milliseconds.
+// fullest resource, of what the plan must move and compute at least, in the whole step and in its
+// two phases, forward and what follows: gated updates are read and written before forward ends. A
+// sum over parts and layers; nothing is built, so it costs microseconds where a simulation costs
+// milliseconds.
 #pragma once
 
 #include "offload/effort.h"

@@ -8,20 +8,19 @@ namespace headrace::offload {
 
 namespace {
 
-// Steps of the search for the share of updates computed twice are no finer than this.
-constexpr double twice_grid = 0.125;
 // A candidate must promise this much to be simulated beside a better one.
 constexpr double worth_simulating = 0.995;
-// A step this near to its bound is not made shorter by updates computed twice.
-constexpr double is_at_bound = 1.01;
+// And this much, if it is the same choice with a neighbouring share of updates computed twice.
+constexpr double worth_following = 0.999;
+// Ripples of the step over that share are this wide, in steps of twice_grid.
+constexpr int misses_max = 2;
+// A step this near to its bound is not made shorter by another share of updates computed twice.
+constexpr double is_at_bound = 1.003;
 
 class Race {
   public:
     explicit Race(Room& room)
-        : room_(room),
-          question_(room.question()),
-          twice_share_(question_.twice_share_hint),
-          best_s_(question_.worth_s) {}
+        : room_(room), question_(room.question()), best_s_(question_.worth_s) {}
 
     std::vector<Candidate> run(std::vector<Promise> promises) {
         std::ranges::stable_sort(promises, {}, &Promise::bound_s);
@@ -40,40 +39,20 @@ class Race {
     bool is_over() const { return candidates_.size() >= question_.simulation_count_max; }
     bool is_worth_simulating(double bound_s) const { return bound_s < worth_simulating * best_s_; }
 
+    // The step over the share of updates computed twice has one valley, with ripples: from where
+    // the bound is the least it is followed downwards.
     void enter(const Promise& one) {
-        if (!can_update_twice(one.choice)) {
-            simulate_it(one.choice);
-            return;
-        }
-        Choice choice = one.choice;
-        choice.twice_share = twice_share_;
-        while (choice.twice_share > 0 && !is_worth_simulating(bound_of(room_, choice))) {
-            choice.twice_share -= twice_grid;
-        }
         const double before_s = best_s_;
-        const double step_s = simulate_it(choice);
-        if (step_s < before_s) find_twice_share(choice, step_s, one.bound_s);
-    }
-
-    bool can_update_twice(const Choice& choice) const {
-        return !question_.fixed.twice_share && choice.hi == Tier::nvme && choice.opt == Tier::nvme;
-    }
-
-    // The step over the share has one valley, near where the bound, which rises with it, meets the
-    // step, which falls. From a first guess it is followed downwards on a grid.
-    void find_twice_share(Choice choice, double step_s, double bound_s) {
-        if (step_s <= is_at_bound * bound_s) return;
-        if (choice.twice_share == 0) {
-            const double meeting_s = (step_s + bound_s) / 2;
-            while (choice.twice_share < 1 && bound_of(room_, choice) < meeting_s) {
-                choice.twice_share += twice_grid;
-            }
-            improves(choice);
-        }
-        for (const double direction : {-twice_grid, twice_grid}) {
-            choice.twice_share = twice_share_ + direction;
-            while (choice.twice_share >= 0 && choice.twice_share <= 1 && improves(choice)) {
-                choice.twice_share += direction;
+        const double step_s = simulate_it(one.choice);
+        if (!can_update_twice(question_, one.choice) || step_s >= before_s) return;
+        if (step_s <= is_at_bound * one.bound_s) return;
+        for (const double direction : {twice_grid, -twice_grid}) {
+            Choice choice = one.choice;
+            choice.twice_share += direction;
+            for (int misses = 0;
+                 misses < misses_max && choice.twice_share >= 0 && choice.twice_share <= 1;
+                 choice.twice_share += direction) {
+                if (!improves(choice)) misses++;
             }
         }
     }
@@ -81,7 +60,7 @@ class Race {
     // Simulates, unless the bound says that it is not worth it.
     bool improves(const Choice& choice) {
         if (is_over() || !room_.fits(choice)) return false;
-        if (!is_worth_simulating(bound_of(room_, choice))) return false;
+        if (bound_of(room_, choice) >= worth_following * best_s_) return false;
         if (std::ranges::find(candidates_, choice, &Candidate::choice) != candidates_.end()) {
             return false;
         }
@@ -99,10 +78,7 @@ class Race {
         candidate.forecast =
             simulate(*schedule, question_.machine, question_.effort, {.worth_s = best_s_});
         const double step_s = candidate.forecast.step_s;
-        if (step_s < best_s_) {
-            best_s_ = step_s;
-            twice_share_ = choice.twice_share;
-        }
+        best_s_ = std::min(best_s_, step_s);
         candidates_.push_back(std::move(candidate));
         return step_s;
     }
@@ -110,7 +86,6 @@ class Race {
     Room& room_;
     const Question& question_;
     std::vector<Candidate> candidates_;
-    double twice_share_ = 0;  // of the best so far
     double best_s_ = 0;
 };
 

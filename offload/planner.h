@@ -39,7 +39,6 @@ struct Question {
     size_t simulation_count_max = 14;
     // Candidates whose bound is no better are passed over, and may leave no answer.
     double worth_s = std::numeric_limits<double>::infinity();
-    double twice_share_hint = 0;  // where the search for the share begins: a multiple of 1/8
 };
 
 // Where the bytes that decide live, by the farthest tier that any weight and any state is on.

@@ -10,6 +10,9 @@ namespace headrace::offload {
 
 namespace {
 
+// A larger share of updates computed twice must lower the bound by this much.
+constexpr double worth_sharing = 0.999;
+
 struct Homes {
     Tier hi = Tier::gpu;
     Tier opt = Tier::gpu;
@@ -86,11 +89,15 @@ class Promises {
         return {};
     }
 
-    // With a long read-ahead and a short one, with gradients where there is room and on the drive.
+    // With a long read-ahead and a short one (none, where that left no layer room to keep), with
+    // gradients where there is room and on the drive.
     Status promise_on_drive(const Homes& homes) {
         const std::vector<uint32_t> long_rings = {8, 6, 4, 3, 2};
         const std::vector<uint32_t> short_rings = {2};
-        for (const std::vector<uint32_t>& ring_slots : {long_rings, short_rings}) {
+        const std::vector<uint32_t> no_rings = {1};
+        keeps_nothing_ = false;
+        for (const std::vector<uint32_t>& ring_slots : {long_rings, short_rings, no_rings}) {
+            if (ring_slots == no_rings && !keeps_nothing_) break;
             for (const auto& stashes : {tiers({Tier::ram, Tier::nvme}), tiers({Tier::nvme})}) {
                 const auto fitting = fit(room_, reach_, {.hi = homes.hi, .opt = homes.opt},
                                          {.ring_slots = ring_slots, .stashes = stashes});
@@ -132,11 +139,26 @@ class Promises {
             keep_most(room_, farthest, choice);
             if (farthest == Tier::nvme) bring_gradients_near(room_, choice);
             promise(choice);
+            keeps_nothing_ |= farthest == Tier::nvme && choice.kept.count() == 0;
+        }
+    }
+
+    // The share of updates computed twice that the bound likes best.
+    void share_updates(Choice& choice) const {
+        choice.twice_share = question().fixed.twice_share.value_or(0);
+        if (!can_update_twice(question(), choice)) return;
+        double least_s = bound_of(room_, choice);
+        for (Choice more = choice; more.twice_share < 1;) {
+            more.twice_share += twice_grid;
+            const double more_s = bound_of(room_, more);
+            if (more_s >= worth_sharing * least_s) continue;
+            least_s = more_s;
+            choice = more;
         }
     }
 
     void promise(Choice choice) {
-        choice.twice_share = question().fixed.twice_share.value_or(0);
+        share_updates(choice);
         const bool is_known =
             std::ranges::find(promises_, choice, &Promise::choice) != promises_.end();
         if (is_known || !room_.fits(choice)) return;
@@ -146,10 +168,15 @@ class Promises {
 
     Room& room_;
     Reach reach_ = Reach::memory;
+    bool keeps_nothing_ = false;  // some choice that could keep on the drive
     std::vector<Promise> promises_;
 };
 
 }  // namespace
+
+bool can_update_twice(const Question& question, const Choice& choice) {
+    return !question.fixed.twice_share && choice.hi == Tier::nvme && choice.opt == Tier::nvme;
+}
 
 double bound_of(const Room& room, const Choice& choice) {
     const Question& question = room.question();

@@ -10,11 +10,15 @@
 
 namespace headrace::offload {
 
-// A choice that fits, and what no schedule of it beats (offload/bound.h).
+// A choice that fits, and what no schedule of it beats (offload/bound.h). Where updates may be
+// computed twice, it is the smallest share, of steps of twice_grid, whose bound is the least.
 struct Promise {
     Choice choice;
     double bound_s = 0;
 };
+
+inline constexpr double twice_grid = 0.125;
+bool can_update_twice(const Question& question, const Choice& choice);
 
 double bound_of(const Room& room, const Choice& choice);
 

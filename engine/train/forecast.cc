@@ -114,7 +114,6 @@ std::vector<Remedy> larger_memory(const RunForecast& forecast, const offload::Ef
     site.ceilings.ram_bytes *= 2;
     const double worth_s = worth_naming * forecast.placement.forecast.step_s;
     offload::Question question = question_of(forecast.placement.workload, effort, config, site);
-    question.twice_share_hint = forecast.placement.choice.twice_share;
     question.commits.copies = forecast.placement.plan.durable_copies;
     question.simulation_count_max = remedy_simulations_max;
     question.worth_s = worth_s;
@@ -135,7 +134,6 @@ std::vector<SmallerStates> with_states(const RunForecast& forecast, const offloa
         workload_of(forecast.job, smaller, forecast.placement.part_bytes);
     if (!workload) return {};
     offload::Question question = question_of(*workload, effort, smaller, site);
-    question.twice_share_hint = forecast.placement.choice.twice_share;
     question.commits.copies = forecast.placement.plan.durable_copies;
     question.simulation_count_max = smaller_states_simulations_max;
     const auto answer = offload::find_plan(question);

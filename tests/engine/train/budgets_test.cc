@@ -231,7 +231,7 @@ TEST_F(Budgets, WhatIsKeptStaysInsideTheMachine) {
         EXPECT_LE(placed->needs.gpu_bytes + placed->needs.ram_bytes, available);
         counts.insert(keeping_count(*placed));
     }
-    EXPECT_GT(counts.size(), 2u);
+    EXPECT_GT(counts.size(), 1u);
 }
 
 // gradient_checkpointing=false: every block keeps, or the job is refused with what would make it

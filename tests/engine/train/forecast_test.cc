@@ -187,6 +187,25 @@ TEST(Forecast, MoreTokensMakeTheCardBind) {
     EXPECT_THAT(text_of(many), HasSubstr("the card binds at 131072 tokens a step"));
 }
 
+// On both sides of the balance point, and on it, one lane is busy nearly the whole step: the
+// drives, which read and write in turns, or the card. Nothing near is taken that would leave them
+// idle.
+TEST(Forecast, OneLaneIsBusyTheWholeStep) {
+    for (const std::string name : {"llama-2-7b", "llama-2-13b"}) {
+        for (const int64_t micro_batches : {4, 16, 32, 64, 128}) {
+            RunConfig config = run_of(micro_batches);
+            config.offload.ram_budget_bytes = 24 * offload::gib;
+            const RunForecast forecast =
+                forecast_run(config, shape(name), machine("rtx4090")).value();
+            const double drives_s =
+                alone_s(forecast, LaneKind::nvme_read) + alone_s(forecast, LaneKind::nvme_write);
+            const double busiest_s = std::max(drives_s, alone_s(forecast, LaneKind::gpu));
+            EXPECT_LE(forecast.placement.forecast.step_s, 1.10 * busiest_s)
+                << name << ", " << micro_batches << " micro-batches";
+        }
+    }
+}
+
 TEST(Forecast, WhatDoesNotFitIsRefusedWithItsNumbers) {
     MachineFile small = machine("rtx3090");
     small.ceilings.nvme_bytes = 500'000'000'000;
