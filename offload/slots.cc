@@ -362,7 +362,9 @@ Plan uniform_plan(const Workload& workload, PartHomes homes, Tier act_home) {
 const char* find_fault(const Workload& workload, const Plan& plan) {
     if (layer_count(workload) < 2) return "a model needs an embedding and a head";
     if (workload.micro_batch_count == 0) return "no micro-batch";
-    if (workload.micro_batch_count_max > micro_batch_count_limit) return "too many micro-batches";
+    if (workload.micro_batch_count_max > micro_batch_count_limit) {
+        return "a step of more than 32767 micro-batches";
+    }
     if (is_shared_by_three(workload.layout)) return "a layer is borrowed by two others";
     if (workload.micro_batch_count > workload.micro_batch_count_max) {
         return "more micro-batches than slots are laid out for";

@@ -53,6 +53,8 @@ BANNED = [
            "engine/checkpoint/file.h, or nvme/ for direct I/O"),
     Banned("stream", r"\bfopen\b|\bstd::(basic_)?[io]?fstream\b", ["nvme/", "engine/"],
            "offload/, cpu_adam/ and kernels/ have never heard of a file"),
+    Banned("istreambuf", r"\bistreambuf_iterator\b", ["nvme/"],
+           "read_text of engine/checkpoint/file.h: the iterator throws on a folder"),
     Banned("mmap", r"(?<![\w.>])(::)?(mmap|munmap|mremap)\s*\(", ["kernels/", "nvme/"],
            "memory comes from offload::Memory"),
     Banned("new", r"(?<![\w:])(new\s+[\w:]|delete\s+\w|delete\[\])", [],

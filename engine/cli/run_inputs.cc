@@ -9,12 +9,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/find_model.h"
+#include "engine/cli/shape_of_model.h"
 #include "engine/data/prepare.h"
 #include "nvme/run_folder.h"
 #include "offload/check.h"
@@ -205,14 +205,9 @@ Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
 Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {
     Result<std::string> folder = find_model(model, environment.hub_cache);
     if (!folder) return folder.error();
-    const std::string path = (fs::path(*folder) / "config.json").string();
-    std::ifstream file(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) {
-        return Error{ErrorCode::bad_data, fmt::format("cannot read '{}'", path),
-                     std::strerror(errno)};
-    }
-    Result<LlamaConfig> config = parse_llama_config(text, path);
+    const Result<ConfigJson> text = read_config_json(*folder, environment);
+    if (!text) return text.error();
+    Result<LlamaConfig> config = parse_llama_config(text->text, text->path);
     if (!config) return config.error();
     return ModelShape{.folder = std::move(*folder), .config = std::move(*config)};
 }

@@ -10,7 +10,17 @@
 
 namespace headrace::engine {
 
+// The config.json that is meant, and what stands in it.
+struct ConfigJson {
+    std::string path;
+    std::string text;
+};
+
 // Error: bad_data, usage as of find_model.
+offload::Result<ConfigJson> read_config_json(const std::string& model,
+                                             const Environment& environment);
+
+// Error: as of read_config_json; bad_data where it is no shape.
 offload::Result<Shape> read_shape(const std::string& model, const Environment& environment);
 
 }  // namespace headrace::engine

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "offload/check.h"
+#include "offload/schedule.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -76,7 +77,8 @@ constexpr Key key_table[] = {
     {"per_device_eval_batch_size", "the same in evaluation; default as in training",
      CountField{[](RunConfig& c) -> auto& { return c.per_device_eval_batch_size; }, 1}},
     {"gradient_accumulation_steps", "micro-batches of a step",
-     CountField{[](RunConfig& c) -> auto& { return c.gradient_accumulation_steps; }, 1}},
+     CountField{[](RunConfig& c) -> auto& { return c.gradient_accumulation_steps; }, 1,
+                offload::micro_batch_count_limit}},
     {"gradient_checkpointing",
      "blocks keep what backward needs: auto, where there is room | false, all | true, none",
      OptionalSwitchField{[](RunConfig& c) -> auto& { return c.gradient_checkpointing; }}},
@@ -157,7 +159,8 @@ constexpr Key key_table[] = {
                             { return c.offload.advanced.layers_in_flight; }, 1, all}},
     {"offload.advanced.part_bytes", "what moves at a time: bytes of weights",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.advanced.part_bytes; }, 4096}},
-    {"offload.advanced.stash_tier", "the same for gradients until the verdict, the first nearest",
+    {"offload.advanced.stash_tier",
+     "gpu | ram | nvme | auto, or shares: where gradients wait for the verdict, the first nearest",
      SharesField{[](RunConfig& c) -> auto& { return c.offload.advanced.stash_tier; }}},
     {"offload.advanced.accumulator_tier", "where gradient sums wait between passes: ram | nvme",
      TierField{[](RunConfig& c) -> auto&

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
+#include <utility>
 
+#include "engine/checkpoint/file.h"
 #include "engine/config/aliases.h"
 #include "engine/config/keys.h"
 #include "engine/config/names.h"
@@ -430,11 +430,12 @@ Result<LoadedConfig> load_config(const std::string& path, std::vector<std::strin
                                  path, size_bytes),
                      ""};
     }
-    std::ifstream file(path, std::ios::binary);
-    text.yaml.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file.good() && !file.eof()) {
-        return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path), ""};
+    Result<std::string> yaml = read_text(path, run_file_bytes_max);
+    if (!yaml) {
+        return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path),
+                     yaml.error().text()};
     }
+    text.yaml = std::move(*yaml);
     return parse_config(text);
 }
 

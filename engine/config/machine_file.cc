@@ -5,14 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <vector>
 
+#include "engine/checkpoint/file.h"
 #include "engine/config/yaml_value.h"
+#include "offload/check.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -23,20 +23,23 @@ using offload::Result;
 
 namespace {
 
-enum class Unit : uint8_t { number, bytes };
+// Rates and times stand between bounds that no machine comes near: a step's time stays a number
+// that a clock of nanoseconds can hold.
+enum class Unit : uint8_t { bytes, rate, time, cores, count, factor };
 enum class Need : uint8_t { always, may_be_absent };
 
 // One key: a number times `factor`, or a size.
 struct Field {
     std::string_view name;  // "gpu.tflops"
-    Unit unit = Unit::number;
+    Unit unit = Unit::rate;
     Need need = Need::always;
     double factor = 1;
     void (*set)(MachineFile&, double) = nullptr;
 };
 
 constexpr double tera = 1e12, giga = 1e9, milli = 1e-3, micro = 1e-6;
-constexpr Unit number = Unit::number, bytes = Unit::bytes;
+constexpr Unit bytes = Unit::bytes, rate = Unit::rate, time_unit = Unit::time, cores = Unit::cores,
+               count = Unit::count, factor = Unit::factor;
 constexpr Need must = Need::always, may = Need::may_be_absent;
 
 uint64_t whole(double value) {
@@ -46,46 +49,47 @@ uint64_t whole(double value) {
 constexpr Field fields[] = {
     {"gpu.memory", bytes, must, 1,
      [](MachineFile& f, double v) { f.ceilings.gpu_bytes = whole(v); }},
-    {"gpu.tflops", number, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
-    {"gpu.memory_gb_per_s", number, must, giga,
+    {"gpu.tflops", rate, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
+    {"gpu.memory_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.gpu_memory_bytes_per_s = v; }},
-    {"gpu.launch_us", number, may, micro, [](MachineFile& f, double v) { f.machine.launch_s = v; }},
-    {"gpu.cores", number, may, 1, [](MachineFile& f, double v) { f.machine.compute_cores = v; }},
-    {"link.h2d_gb_per_s", number, must, giga,
+    {"gpu.launch_us", time_unit, may, micro,
+     [](MachineFile& f, double v) { f.machine.launch_s = v; }},
+    {"gpu.cores", cores, may, 1, [](MachineFile& f, double v) { f.machine.compute_cores = v; }},
+    {"link.h2d_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.link.h2d_bytes_per_s = v; }},
-    {"link.d2h_gb_per_s", number, must, giga,
+    {"link.d2h_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.link.d2h_bytes_per_s = v; }},
-    {"link.latency_us", number, may, micro,
+    {"link.latency_us", time_unit, may, micro,
      [](MachineFile& f, double v) { f.machine.link.latency_s = v; }},
-    {"link.both_ways", number, may, 1,
+    {"link.both_ways", factor, may, 1,
      [](MachineFile& f, double v) { f.machine.link.both_ways = v; }},
-    {"link.cores", number, may, 1, [](MachineFile& f, double v) { f.machine.copy_cores = v; }},
+    {"link.cores", cores, may, 1, [](MachineFile& f, double v) { f.machine.copy_cores = v; }},
     {"ram.memory", bytes, must, 1,
      [](MachineFile& f, double v) { f.ceilings.ram_bytes = whole(v); }},
-    {"ram.gb_per_s", number, must, giga,
+    {"ram.gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.memory_bytes_per_s = v; }},
-    {"cpu.cores", number, must, 1, [](MachineFile& f, double v) { f.machine.core_count = v; }},
-    {"cpu.update_cores", number, must, 1,
+    {"cpu.cores", cores, must, 1, [](MachineFile& f, double v) { f.machine.core_count = v; }},
+    {"cpu.update_cores", cores, must, 1,
      [](MachineFile& f, double v) { f.machine.update_cores = v; }},
-    {"cpu.update_gparam_per_s", number, must, giga,
+    {"cpu.update_gparam_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.update_parameters_per_s = v; }},
-    {"drive.count", number, must, 1,
+    {"drive.count", count, must, 1,
      [](MachineFile& f, double v) { f.drive_count = static_cast<uint32_t>(v); }},
     {"drive.space", bytes, must, 1,
      [](MachineFile& f, double v) { f.ceilings.nvme_bytes = whole(v); }},
-    {"drive.read_gb_per_s", number, must, giga,
+    {"drive.read_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.drive.read_bytes_per_s = v; }},
-    {"drive.write_gb_per_s", number, must, giga,
+    {"drive.write_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.drive.write_bytes_per_s = v; }},
-    {"drive.burst_gb_per_s", number, may, giga,
+    {"drive.burst_gb_per_s", rate, may, giga,
      [](MachineFile& f, double v) { f.machine.drive.burst_bytes_per_s = v; }},
     {"drive.burst", bytes, may, 1,
      [](MachineFile& f, double v) { f.machine.drive.burst_bytes = v; }},
-    {"drive.latency_us", number, may, micro,
+    {"drive.latency_us", time_unit, may, micro,
      [](MachineFile& f, double v) { f.machine.drive.latency_s = v; }},
-    {"drive.flush_ms", number, may, milli,
+    {"drive.flush_ms", time_unit, may, milli,
      [](MachineFile& f, double v) { f.machine.drive.flush_s = v; }},
-    {"drive.both_ways", number, may, 1,
+    {"drive.both_ways", factor, may, 1,
      [](MachineFile& f, double v) { f.machine.drive.both_ways = v; }},
     {"drive.written_in_life", bytes, may, 1,
      [](MachineFile& f, double v) { f.written_in_life_bytes = v; }},
@@ -93,9 +97,36 @@ constexpr Field fields[] = {
 
 constexpr std::string_view sections[] = {"gpu", "link", "ram", "cpu", "drive"};
 
-std::optional<double> value_of(const YamlValue& value, Unit unit) {
+// What numbers of a unit lie between, as they stand in the file.
+struct Bounds {
+    double least = 0;
+    double most = 0;
+};
+
+Bounds bounds_of(const Field& field) {
+    switch (field.unit) {
+        case Unit::bytes: break;
+        case Unit::rate: return {field.need == Need::always ? 1e-5 : 0, 1e9};
+        case Unit::time: return {0, 1e6};
+        case Unit::cores: return {field.need == Need::always ? 1e-3 : 0, 1e6};
+        case Unit::count: return {1, 1024};
+        case Unit::factor: return {1, 2};
+    }
+    CHECK(field.unit == Unit::bytes);
+    return {};
+}
+
+std::string wanted_of(const Field& field) {
+    if (field.unit == Unit::bytes) return "a size, such as 22GiB";
+    const auto [least, most] = bounds_of(field);
+    CHECK_LT(least, most);
+    return fmt::format("{} from {} to {}",
+                       field.unit == Unit::count ? "a whole number" : "a number", least, most);
+}
+
+std::optional<double> value_of(const YamlValue& value, const Field& field) {
     if (value.kind != YamlValue::Kind::scalar) return std::nullopt;
-    if (unit == Unit::bytes) {
+    if (field.unit == Unit::bytes) {
         const Result<uint64_t> size_bytes = offload::parse_bytes(value.text);
         if (!size_bytes) return std::nullopt;
         return static_cast<double>(*size_bytes);
@@ -103,7 +134,10 @@ std::optional<double> value_of(const YamlValue& value, Unit unit) {
     double parsed = 0;
     const char* const end = value.text.data() + value.text.size();
     const auto [stop, error] = std::from_chars(value.text.data(), end, parsed);
-    if (error != std::errc() || stop != end || !(parsed >= 0)) return std::nullopt;
+    if (error != std::errc() || stop != end) return std::nullopt;
+    const auto [least, most] = bounds_of(field);
+    if (!(parsed >= least && parsed <= most)) return std::nullopt;
+    if (field.unit == Unit::count && parsed != std::floor(parsed)) return std::nullopt;
     return parsed;
 }
 
@@ -128,6 +162,13 @@ class Reader {
             }
         }
         for (const Field& field : fields) check_present(field);
+        const offload::Machine& read = file_.machine;
+        if (faults.empty() && read.update_cores > read.core_count) {
+            faults.push_back(
+                fmt::format("{}: 'cpu.update_cores' ({}) are more than 'cpu.cores' "
+                            "({})",
+                            source_, read.update_cores, read.core_count));
+        }
     }
 
     std::vector<std::string> faults;
@@ -144,13 +185,11 @@ class Reader {
                 continue;
             }
             given_.push_back(field->name);
-            const std::optional<double> value = value_of(item, field->unit);
+            const std::optional<double> value = value_of(item, *field);
             if (value) {
                 field->set(file_, *value * field->factor);
             } else {
-                fault(item, fmt::format("'{}' must be {}, but is {}", name,
-                                        field->unit == Unit::bytes ? "a size, such as 22GiB"
-                                                                   : "a number, 0 or more",
+                fault(item, fmt::format("'{}' must be {}, but is {}", name, wanted_of(*field),
                                         item.description()));
             }
         }
@@ -172,6 +211,9 @@ class Reader {
     std::vector<std::string_view> given_;
     bool has_drive_ = false;
 };
+
+// Far more than any machine file has, and little enough to be read whole.
+constexpr uint64_t machine_file_bytes_max = offload::mib;
 
 // "; there are a.yaml, b.yaml" of the folder where the file was looked for.
 std::string files_beside(const std::filesystem::path& path) {
@@ -206,13 +248,12 @@ Result<MachineFile> parse_machine(const std::string& text, const std::string& so
 }
 
 Result<MachineFile> load_machine(const std::string& path) {
-    std::ifstream stream(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
-    if (!stream.good() && !stream.eof()) {
+    const Result<std::string> text = read_text(path, machine_file_bytes_max);
+    if (!text) {
         return Error{ErrorCode::usage, fmt::format("cannot read the machine file '{}'", path),
-                     std::strerror(errno) + files_beside(path)};
+                     text.error().text() + files_beside(path)};
     }
-    Result<MachineFile> file = parse_machine(text, path);
+    Result<MachineFile> file = parse_machine(*text, path);
     if (file && file->machine.name.empty()) {
         file->machine.name = std::filesystem::path(path).stem().string();
     }

@@ -53,6 +53,11 @@ Result<std::string> first_line(const std::string& path) {
         return cannot(ErrorCode::bad_data, "use the data", path,
                       "it is a folder; name a JSONL file in it");
     }
+    if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+        return cannot(ErrorCode::bad_data, "use the data", path,
+                      "it is a pipe or a device, and data is read more than once: write it to a "
+                      "file first");
+    }
     std::ifstream file(path, std::ios::binary);
     if (!file) return cannot(ErrorCode::bad_data, "open the data file", path, std::strerror(errno));
     std::string line;

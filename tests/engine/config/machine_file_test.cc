@@ -3,6 +3,7 @@
 // configs/hardware.
 #include "engine/config/machine_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,13 +73,38 @@ TEST(MachineFile, OneErrorNamesAllThatIsWrong) {
                       HasSubstr("m.yaml:4: 'ram.memory' must be a size"),
                       HasSubstr("unknown key 'cpu.cors'"), HasSubstr("'cpu.cores' is missing"),
                       HasSubstr("unknown key 'fans'")));
-    EXPECT_THAT(fault_of(replaced(whole, "tflops: 150", "tflops: 0")), HasSubstr("gpu_flops: 0"));
-    EXPECT_THAT(fault_of(replaced(whole, "tflops: 150", "tflops: -1")), HasSubstr("gpu.tflops"));
-    EXPECT_THAT(fault_of(replaced(whole, "both_ways: 1.8", "both_ways: 3")),
-                HasSubstr("link.both_ways"));
     EXPECT_THAT(fault_of(replaced(whole, "name: desk", "name: desk\nname: chair")),
                 HasSubstr("given twice"));
     EXPECT_THAT(fault_of("just words"), Not(HasSubstr("CHECK")));
+}
+
+TEST(MachineFile, NumbersThatNoMachineHasAreRefusedWithTheirBounds) {
+    for (const char* number :
+         {"0", "-1", "1e-300", "1e300", "nan", ".nan", "inf", "-inf", "1e999"}) {
+        SCOPED_TRACE(number);
+        EXPECT_THAT(fault_of(replaced(whole, "tflops: 150", fmt::format("tflops: {}", number))),
+                    AllOf(HasSubstr("m.yaml:2: 'gpu.tflops' must be a number from "),
+                          HasSubstr(fmt::format("but is '{}'", number))));
+    }
+    const auto refused = [](const std::string& from, const std::string& to, const char* why) {
+        EXPECT_THAT(fault_of(replaced(whole, from, to)), HasSubstr(why)) << to;
+    };
+    refused("launch_us: 5", "launch_us: 1e300", "'gpu.launch_us' must be a number from 0 to");
+    refused("both_ways: 1.8", "both_ways: 3", "'link.both_ways' must be a number from 1 to 2");
+    refused("read_gb_per_s: 13", "read_gb_per_s: 0", "'drive.read_gb_per_s' must be");
+    refused("count: 2", "count: 0", "'drive.count' must be a whole number from 1 to");
+    refused("count: 2", "count: 1.5", "'drive.count' must be a whole number from 1 to");
+    refused("count: 2", "count: 1e10", "'drive.count' must be a whole number from 1 to");
+    refused("update_cores: 8", "update_cores: 99", "'cpu.update_cores' (99) are more than");
+}
+
+TEST(MachineFile, WhatIsNoFileIsRefused) {
+    for (const std::string& path : {testing::TempDir(), std::string("/dev/zero")}) {
+        const auto file = load_machine(path);
+        ASSERT_FALSE(file.ok());
+        EXPECT_EQ(file.error().code, offload::ErrorCode::usage);
+        EXPECT_THAT(file.error().text(), AllOf(HasSubstr(path), HasSubstr("not a file")));
+    }
 }
 
 TEST(MachineFile, AMissingFileNamesThoseBeside) {
