@@ -20,9 +20,9 @@ using offload::Result;
 namespace {
 
 constexpr uint64_t pool_bytes = 256 * offload::mib;
-constexpr uint64_t file_bytes = offload::gib;
-constexpr uint64_t updated_count = 16 << 20;  // more than caches hold
-constexpr double seconds_of_measurement = 1;
+constexpr uint64_t file_bytes = 3 * offload::gib;  // as far over a drive as a step's own bytes
+constexpr uint64_t updated_count = 64 << 20;       // more than caches hold
+constexpr double seconds_of_measurement = 2;
 constexpr std::string_view update_row = "update and page sums";  // as a run that commits has it
 
 }  // namespace
