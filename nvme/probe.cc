@@ -1,17 +1,24 @@
 #include "nvme/probe.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <latch>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
+#include "nvme/process_io.h"
 #include "offload/check.h"
+#include "offload/page_sum.h"
 
 namespace headrace::nvme {
 
@@ -33,6 +40,7 @@ constexpr double seconds_min = 1;
 constexpr double seconds_after_fall = 2;
 constexpr uint64_t quick_file_bytes = 64 * offload::mib;
 constexpr double quick_seconds = 0.45;
+constexpr uint64_t quick_pool_bytes = 256 * offload::mib;  // of a run's memory, which may be large
 
 double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -63,6 +71,28 @@ void fill_with_noise(std::span<std::byte> memory) {
         std::memcpy(memory.data() + i, &state, sizeof(state));
     }
 }
+
+// A share of what was read, by the kernel's account of the time between.
+std::optional<double> cached_share_of(uint64_t read_bytes, const ProcessIo& moved) {
+    if (read_bytes == 0 || !moved.is_known) return std::nullopt;
+    const double served = static_cast<double>(moved.read_bytes) / static_cast<double>(read_bytes);
+    return std::max(0.0, 1 - served);
+}
+
+// A descriptor of its own, closed again.
+class RawFile {
+  public:
+    RawFile(const std::string& path, int flags) : descriptor_(::open(path.c_str(), flags)) {}
+    ~RawFile() {
+        if (descriptor_ >= 0) ::close(descriptor_);
+    }
+    RawFile(const RawFile&) = delete;
+    RawFile& operator=(const RawFile&) = delete;
+    int descriptor() const { return descriptor_; }
+
+  private:
+    int descriptor_ = -1;
+};
 
 }  // namespace
 
@@ -98,13 +128,16 @@ double Measured::cpu_seconds_per_gb() const {
 // transfer ends its next one starts, on the thread that the store calls back on.
 class DriveProbe::Run {
   public:
-    Run(const ProbeOptions& options, NvmeStore& store, const Load& load)
+    Run(const ProbeOptions& options, NvmeStore& store, const Load& load,
+        std::vector<uint32_t>& chunk_of_place)
         : store_(store),
           load_(load),
           block_bytes_(options.block_bytes),
           pool_(options.pool),
           lanes_(window_of(options, load.buffers)),
-          is_busy_(store.places().size(), false) {
+          is_busy_(store.places().size(), false),
+          chunk_of_buffer_(pool_.size() / block_bytes_),
+          chunk_of_place_(chunk_of_place) {
         const auto place_count = static_cast<uint32_t>(store.places().size());
         const bool is_mixed = load.pattern == Pattern::mixed;
         const uint32_t read_end = is_mixed ? place_count / 2 : place_count;
@@ -117,12 +150,15 @@ class DriveProbe::Run {
         CHECK_LE(buffers_per_lane_ * lanes_.size(), buffer_count);
         CHECK_GE(reads_.end - reads_.begin, lanes_.size());
         CHECK_GE(writes_.end - writes_.begin, lanes_.size());
+        fill_with_noise(pool_);
+        std::iota(chunk_of_buffer_.begin(), chunk_of_buffer_.end(), 0u);
     }
 
     // Until the load says so, `watch` (bytes and seconds so far, ten times a second) returns true,
     // `should_stop` does, or the drive fails. Everything in flight is over when it returns.
     Result<Measured> go(const std::function<bool(uint64_t, double)>& watch,
                         const std::function<bool()>& should_stop) {
+        const ProcessIo io_before = read_process_io();
         const double cpu_before = cpu_seconds_now();
         begin_ = Clock::now();
         for (size_t lane = 0; lane < lanes_.size(); lane++) start(lane);
@@ -142,10 +178,12 @@ class DriveProbe::Run {
         CHECK(is_over_);
         if (!outcome_.ok()) return outcome_.error();
         if (was_stopped) return Error{ErrorCode::failed, "the measurement was stopped", ""};
-        return Measured{.read_bytes = read_bytes_,
-                        .write_bytes = write_bytes_,
-                        .seconds = std::chrono::duration<double>(end_ - begin_).count(),
-                        .cpu_seconds = cpu_seconds_now() - cpu_before};
+        return Measured{
+            .read_bytes = read_bytes_,
+            .write_bytes = write_bytes_,
+            .seconds = std::chrono::duration<double>(end_ - begin_).count(),
+            .cpu_seconds = cpu_seconds_now() - cpu_before,
+            .cached_share = cached_share_of(read_bytes_, read_process_io() - io_before)};
     }
 
   private:
@@ -156,6 +194,7 @@ class DriveProbe::Run {
     };
     struct Lane {
         uint64_t transfer_count = 0;
+        uint64_t buffer = 0;
         offload::PlaceId place = 0;
         bool is_read = false;
     };
@@ -190,10 +229,11 @@ class DriveProbe::Run {
             (lane.is_read ? read_count_ : write_count_)++;
             lane.place = take_place(lane.is_read ? reads_ : writes_);
             const uint64_t turn = lane.transfer_count++ % buffers_per_lane_;
-            const uint64_t buffer = turn * lanes_.size() + index;
+            lane.buffer = turn * lanes_.size() + index;
+            if (!lane.is_read) chunk_of_place_[lane.place] = chunk_of_buffer_[lane.buffer];
             transfer.direction = lane.is_read ? Direction::read : Direction::write;
             transfer.place = lane.place;
-            transfer.memory = pool_.subspan(buffer * block_bytes_, block_bytes_);
+            transfer.memory = pool_.subspan(lane.buffer * block_bytes_, block_bytes_);
             in_flight_count_++;
         }
         transfer.done = [this, index](Status status) { finish(index, std::move(status)); };
@@ -208,6 +248,7 @@ class DriveProbe::Run {
             const Lane& lane = lanes_[index];
             CHECK(is_busy_[lane.place]);
             is_busy_[lane.place] = false;
+            if (lane.is_read) chunk_of_buffer_[lane.buffer] = chunk_of_place_[lane.place];
             if (!status.ok() && outcome_.ok()) outcome_ = std::move(status);
             (lane.is_read ? read_bytes_ : write_bytes_) += block_bytes_;
             const bool has_enough =
@@ -236,7 +277,9 @@ class DriveProbe::Run {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<Lane> lanes_;
-    std::vector<bool> is_busy_;  // per place
+    std::vector<bool> is_busy_;              // per place
+    std::vector<uint32_t> chunk_of_buffer_;  // of the pool: which noise it holds
+    std::vector<uint32_t>& chunk_of_place_;
     Range reads_;
     Range writes_;
     uint64_t read_count_ = 0;
@@ -297,9 +340,11 @@ Result<std::unique_ptr<DriveProbe>> DriveProbe::open(ProbeOptions options) {
     }
     Result<std::unique_ptr<NvmeStore>> store = open_store(std::move(wanted));
     if (!store) return store.error();
-    fill_with_noise(options.pool);
+    const size_t store_place_count = (*store)->places().size();
     std::unique_ptr<DriveProbe> probe(new DriveProbe(std::move(options)));
     probe->store_ = std::move(*store);
+    probe->chunk_of_place_.resize(store_place_count);
+    // All places once, in turn: what is read or verified later was written.
     const double no_limit = std::numeric_limits<double>::infinity();
     const Result<Measured> first = probe->run({.pattern = Pattern::write,
                                                .bytes_min = probe->size_bytes(),
@@ -312,7 +357,7 @@ Result<std::unique_ptr<DriveProbe>> DriveProbe::open(ProbeOptions options) {
 
 Result<Measured> DriveProbe::run(const Load& load,
                                  const std::function<bool(uint64_t, double)>& watch) {
-    Run run(options_, *store_, load);
+    Run run(options_, *store_, load, chunk_of_place_);
     Result<Measured> measured = run.go(watch, options_.should_stop);
     if (!measured) return measured;
     written_bytes_ += measured->write_bytes;
@@ -321,6 +366,93 @@ Result<Measured> DriveProbe::run(const Load& load,
 
 Result<Measured> DriveProbe::measure(const Load& load) {
     return run(load, {});
+}
+
+bool DriveProbe::is_buffered() const {
+    for (size_t path = 0; path < options_.paths.size(); ++path) {
+        if (store_->is_buffered(path)) return true;
+    }
+    return false;
+}
+
+Result<Measured> DriveProbe::read_raw(const Load& load) {
+    CHECK_EQ(options_.paths.size(), 1u);
+    const std::string path = run_folder_of(options_.paths[0], options_.run_name) + "/data";
+    const RawFile file(path, O_RDONLY | O_CLOEXEC | (store_->is_buffered(0) ? 0 : O_DIRECT));
+    const auto failed = [&](int error) {
+        return Error{ErrorCode::failed, fmt::format("reading {} by plain calls", path),
+                     std::strerror(error)};
+    };
+    if (file.descriptor() < 0) return failed(errno);
+    const uint64_t file_bytes = size_bytes();
+    const uint64_t request_bytes = options_.depth * options_.block_bytes;
+    CHECK_LE(request_bytes, options_.pool.size());
+    Measured measured;
+    const ProcessIo io_before = read_process_io();
+    const double cpu_before = cpu_seconds_now();
+    const Clock::time_point begin = Clock::now();
+    for (uint64_t offset = 0; measured.seconds < load.seconds_max;) {
+        const bool is_enough =
+            measured.read_bytes >= load.bytes_min && measured.seconds >= load.seconds_min;
+        if (measured.read_bytes > 0 && is_enough) break;
+        const uint64_t wanted_bytes = std::min(request_bytes, file_bytes - offset);
+        const ssize_t count = ::pread(file.descriptor(), options_.pool.data(), wanted_bytes,
+                                      static_cast<off_t>(offset));
+        if (count <= 0) return failed(count < 0 ? errno : EIO);
+        measured.read_bytes += static_cast<uint64_t>(count);
+        offset += static_cast<uint64_t>(count);
+        if (offset >= file_bytes) offset = 0;
+        measured.seconds = seconds_since(begin);
+        if (options_.should_stop && options_.should_stop()) {
+            return Error{ErrorCode::failed, "the measurement was stopped", ""};
+        }
+    }
+    measured.cpu_seconds = cpu_seconds_now() - cpu_before;
+    measured.cached_share = cached_share_of(measured.read_bytes, read_process_io() - io_before);
+    return measured;
+}
+
+Result<uint64_t> DriveProbe::verify() {
+    const uint64_t block_bytes = options_.block_bytes;
+    const auto buffer = [&](uint64_t index) {
+        return options_.pool.subspan(index * block_bytes, block_bytes);
+    };
+    fill_with_noise(options_.pool);
+    std::vector<uint64_t> sums(options_.pool.size() / block_bytes);
+    for (size_t chunk = 0; chunk < sums.size(); ++chunk) {
+        sums[chunk] = offload::page_sum(buffer(chunk));
+    }
+    const uint32_t batch_count = window_of(options_, Buffers::whole_pool);
+    const auto place_count = static_cast<uint32_t>(chunk_of_place_.size());
+    uint64_t verified_bytes = 0;
+    for (uint32_t first = 0; first < place_count; first += batch_count) {
+        if (options_.should_stop && options_.should_stop()) {
+            return Error{ErrorCode::failed, "the measurement was stopped", ""};
+        }
+        const uint32_t count = std::min(batch_count, place_count - first);
+        std::vector<Status> outcomes(count);
+        std::latch all_done(count);
+        for (uint32_t i = 0; i < count; ++i) {
+            store_->start({Direction::read, first + i, buffer(i), [&, i](Status status) {
+                               outcomes[i] = std::move(status);
+                               all_done.count_down();
+                           }});
+        }
+        all_done.wait();
+        for (uint32_t i = 0; i < count; ++i) {
+            if (!outcomes[i].ok()) return outcomes[i].error();
+            if (offload::page_sum(buffer(i)) != sums[chunk_of_place_[first + i]]) {
+                return Error{ErrorCode::bad_data,
+                             fmt::format("block {} of the {} measured in {} reads back other bytes "
+                                         "than were written to it",
+                                         first + i, place_count, options_.paths[0]),
+                             "the drive, its cable or its memory is faulty: no figure of it means "
+                             "anything"};
+            }
+            verified_bytes += block_bytes;
+        }
+    }
+    return verified_bytes;
 }
 
 Result<std::vector<WriteSample>> DriveProbe::write_until_it_falls(uint64_t budget_bytes) {
@@ -352,6 +484,8 @@ Result<std::vector<WriteSample>> DriveProbe::write_until_it_falls(uint64_t budge
 Result<Drive> quick_measure(ProbeOptions options) {
     CHECK_EQ(options.paths.size(), 1u);
     options.size_bytes = quick_file_bytes;
+    const uint64_t pool_bytes = std::max(quick_pool_bytes, DriveProbe::pool_bytes_min(options));
+    options.pool = options.pool.first(std::min<uint64_t>(options.pool.size(), pool_bytes));
     Result<std::unique_ptr<DriveProbe>> probe = DriveProbe::open(std::move(options));
     if (!probe) return probe.error();
     Drive drive;

@@ -9,12 +9,17 @@
 // buffers that are used again at once stay in the processor's caches and flatter the drive by 10 to
 // 25%; a step does not have that.
 //
+// Every block that it writes is a chunk of noise, and it remembers which one lies where, at no cost
+// to what is measured: verify() reads all blocks back and compares checksums. read_raw() is the
+// yardstick: the same file, read from its beginning to its end by plain calls, without the store.
+//
 // One thread uses a probe. What it measures is the whole process's: nothing else should run.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +69,10 @@ struct Measured {
     uint64_t write_bytes = 0;
     double seconds = 0;
     double cpu_seconds = 0;  // user and system, of this process
+    // Of the bytes read, the share that no drive served, by the kernel's account (process_io.h):
+    // the page cache did, or a file system in memory. Nothing: nothing was read, or there is no
+    // account.
+    std::optional<double> cached_share = {};
 
     double bytes_per_s() const;
     double cpu_seconds_per_gb() const;
@@ -79,11 +88,22 @@ class DriveProbe {
 
     offload::Result<Measured> measure(const Load& load);
 
+    // Reads the file of a probe of one path (CHECK) by itself, in turns from its beginning to its
+    // end, `depth` blocks at a time; past the page cache where the store does. Load's pattern and
+    // buffers do not matter.
+    offload::Result<Measured> read_raw(const Load& load);
+
+    // Reads every block back and compares it with what was written last. The bytes compared. Error
+    // (bad_data): the first that differs, by its number.
+    offload::Result<uint64_t> verify();
+
     // Writes without a pause, a sample every quarter second, until the rate has fallen and stayed
     // down for two seconds, or budget_bytes are written; a second at least.
     offload::Result<std::vector<WriteSample>> write_until_it_falls(uint64_t budget_bytes);
 
     const NvmeStore& store() const { return *store_; }
+    // No O_DIRECT on one of the paths: what is measured is the page cache, too.
+    bool is_buffered() const;
     const std::vector<std::string>& paths() const { return options_.paths; }
     uint64_t size_bytes() const;
     uint64_t written_bytes() const { return written_bytes_; }  // since open, the first pass too
@@ -99,6 +119,7 @@ class DriveProbe {
     ProbeOptions options_;
     std::unique_ptr<NvmeStore> store_;
     uint64_t written_bytes_ = 0;
+    std::vector<uint32_t> chunk_of_place_;  // of the noise: what each was written with last
 };
 
 // A first idea of a drive, for a store that is about to be opened there: a file of 64 MiB, half a

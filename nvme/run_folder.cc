@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <thread>
@@ -50,6 +51,12 @@ uint64_t stored_bytes(const std::string& file) {
     struct stat facts {};
     if (lstat(file.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return 0;
     return static_cast<uint64_t>(facts.st_blocks) * 512;
+}
+
+// What a store of the run takes on one path.
+uint64_t stored_bytes_of(const std::string& path, const std::string& run_name, Role role) {
+    const std::string folder = run_folder_of(path, run_name, role);
+    return stored_bytes(folder + "/data") + stored_bytes(folder + "/map");
 }
 
 Status check_folder(const std::string& path, struct stat& facts) {
@@ -254,6 +261,31 @@ Status check_run_name(const std::string& run_name) {
                  "nor ends in '.next'"};
 }
 
+uint64_t room_on_paths(const std::vector<std::string>& paths, const std::string& run_name) {
+    CHECK(!paths.empty());
+    struct Room {
+        uint64_t free_bytes = 0;
+        uint64_t stored_bytes = 0;
+        uint64_t path_count = 0;
+    };
+    std::map<dev_t, Room> rooms;
+    for (const std::string& path : paths) {
+        struct stat facts {};
+        if (stat(path.c_str(), &facts) != 0) return 0;
+        Room& room = rooms[facts.st_dev];
+        room.path_count++;
+        room.free_bytes = std::max(room.free_bytes, free_bytes_at(path));
+        room.stored_bytes += stored_bytes_of(path, run_name, Role::truth) +
+                             stored_bytes_of(path, run_name, Role::successor);
+    }
+    uint64_t least_bytes = std::numeric_limits<uint64_t>::max();
+    for (const auto& [device, room] : rooms) {
+        least_bytes =
+            std::min(least_bytes, (room.free_bytes + room.stored_bytes) / room.path_count);
+    }
+    return least_bytes * paths.size();
+}
+
 Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name, Role role) {
     CHECK(!needs.empty());
     std::map<dev_t, Demand> demands;
@@ -277,9 +309,7 @@ Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_na
     for (const PathNeed& need : needs) {  // an older store of the run makes room
         struct stat facts {};
         if (stat(need.path.c_str(), &facts) != 0) continue;
-        const std::string folder = run_folder_of(need.path, run_name, role);
-        demands[facts.st_dev].free_bytes +=
-            stored_bytes(folder + "/data") + stored_bytes(folder + "/map");
+        demands[facts.st_dev].free_bytes += stored_bytes_of(need.path, run_name, role);
     }
     for (const auto& [device, demand] : demands) {
         if (demand.size_bytes <= demand.free_bytes) continue;

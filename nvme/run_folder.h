@@ -45,6 +45,11 @@ struct PathNeed {
 offload::Status check_paths(const std::vector<PathNeed>& needs, const std::string& run_name,
                             Role role = Role::truth);
 
+// The most that a store which goes evenly over these paths may take, its maps included: of the file
+// system with the least for each of its paths what is free for this user, an older store of the run
+// or its successor counting as free, times the number of paths. 0 where a path cannot be asked.
+uint64_t room_on_paths(const std::vector<std::string>& paths, const std::string& run_name);
+
 // Both files, locked by this process. Destroying it keeps the files and gives up the locks.
 struct RunFolder {
     std::string path;    // as the user gave it

@@ -34,6 +34,8 @@ namespace {
 constexpr uint64_t pool_bytes_wanted = 256 * offload::mib;
 constexpr double slow_pass_seconds = 5;  // a drive that needs longer for its file need not finish
 constexpr uint64_t pool_bytes_max = 4 * offload::gib;
+// A drive serves what it is asked for: more than this from elsewhere, and it is not its speed.
+constexpr double cached_share_max = 0.01;
 
 // A row being measured: one pattern on one probe.
 struct Contestant {
@@ -43,6 +45,7 @@ struct Contestant {
     std::string name_end{};  // ", weights 3 : 1"
     Pattern pattern = Pattern::read;
     Buffers buffers = Buffers::whole_pool;
+    bool is_raw = false;  // DriveProbe::read_raw
     std::vector<Measured> measured{};
     uint64_t written_before_bytes = 0;  // to the drives, before the first one
 
@@ -52,6 +55,15 @@ struct Contestant {
         return median_of(std::move(samples));
     }
 };
+
+// The most of any round; nothing: nothing was read, or the kernel keeps no account.
+std::optional<double> cached_share_of(const Contestant& one) {
+    std::optional<double> most;
+    for (const Measured& measured : one.measured) {
+        if (measured.cached_share) most = std::max(most.value_or(0), *measured.cached_share);
+    }
+    return most;
+}
 
 std::string text_of(Buffers buffers, uint64_t pool_bytes) {
     return buffers == Buffers::small_pool ? "few buffers" : format_bytes(pool_bytes) + " pool";
@@ -76,6 +88,8 @@ class Bench {
     Status measure_alone();
     Status measure_what_lasts();
     Status measure_together();
+    Status verify();
+    Status remember();
     std::vector<NvmeBenchGroup> groups() const;
 
   private:
@@ -89,6 +103,9 @@ class Bench {
     BenchRow row_of(const Contestant& contestant, const nvme::DriveFacts* facts,
                     const Drive* drive) const;
     void add_lasting_rows(size_t path, NvmeBenchGroup& group) const;
+    void add_how_it_was_measured(size_t path, NvmeBenchGroup& group) const;
+    std::optional<double> worst_cached_share(size_t path) const;
+    bool is_device_speed(size_t path) const;
     NvmeBenchGroup group_of_path(size_t path) const;
     NvmeBenchGroup group_of_all() const;
     void say(const std::string& line) const {
@@ -108,6 +125,7 @@ class Bench {
     std::vector<Contestant> together_;
     std::vector<Drive> drives_;                           // per path, once measured
     std::vector<uint64_t> lasting_written_before_bytes_;  // per path
+    std::vector<uint64_t> verified_bytes_;                // per path, of its last probe
 };
 
 Status Bench::take_pool() {
@@ -181,6 +199,11 @@ Status Bench::open_probes() {
             }
             probes_.push_back(std::move(*probe));
         }
+        const bool reads = std::ranges::count(command_.patterns, Pattern::read) > 0;
+        DriveProbe* const first = probes_[probes_.size() - engines_.size()].get();
+        if (reads) {
+            alone_.push_back({.probe = first, .path = path, .engine = "pread", .is_raw = true});
+        }
     }
     return {};
 }
@@ -205,12 +228,13 @@ Status Bench::run_rounds(std::vector<Contestant>& contestants) {
         for (const size_t index : order_of_round(round, contestants.size())) {
             Contestant& one = contestants[index];
             if (round == 0) one.written_before_bytes = written_bytes(one.path);
-            const Result<Measured> measured = one.probe->measure(
-                {.pattern = one.pattern,
-                 .buffers = one.buffers,
-                 .bytes_min = command_.size_bytes,
-                 .seconds_min = command_.seconds_min,
-                 .seconds_max = std::max(slow_pass_seconds, command_.seconds_min)});
+            const nvme::Load load{.pattern = one.pattern,
+                                  .buffers = one.buffers,
+                                  .bytes_min = command_.size_bytes,
+                                  .seconds_min = command_.seconds_min,
+                                  .seconds_max = std::max(slow_pass_seconds, command_.seconds_min)};
+            const Result<Measured> measured =
+                one.is_raw ? one.probe->read_raw(load) : one.probe->measure(load);
             if (!measured) return measured.error();
             one.measured.push_back(*measured);
         }
@@ -231,9 +255,8 @@ std::optional<double> Bench::alone_gb_per_s(const std::string& path, Pattern pat
     return std::nullopt;
 }
 
-// What a burst is and what lasts, per path; kept for runs where every pattern was measured.
+// What a burst is and what lasts, per path.
 Status Bench::measure_what_lasts() {
-    const nvme::DriveCache cache(context_.drive_cache);
     const uint64_t budget_bytes =
         command_.sustained_bytes > 0 ? command_.sustained_bytes : 2 * command_.size_bytes;
     for (size_t path = 0; path < command_.paths.size(); path++) {
@@ -254,9 +277,6 @@ Status Bench::measure_what_lasts() {
         if (read) samples.read_bytes_per_s = {*read * 1e9};
         if (mixed) samples.mixed_bytes_per_s = {*mixed * 1e9};
         drives_.push_back(nvme::fold(samples));
-        if (!read || !mixed) continue;
-        static_cast<void>(cache.keep(
-            facts_[path], {.drive = drives_.back(), .measured_unix_s = context_.now_unix_s}));
     }
     return {};
 }
@@ -303,13 +323,62 @@ Status Bench::measure_together() {
     return run_rounds(together_);
 }
 
+// Every block of every probe, which also were those of the measurements.
+Status Bench::verify() {
+    say("reading every block back, for its checksum");
+    verified_bytes_.assign(command_.paths.size(), 0);
+    for (const std::unique_ptr<DriveProbe>& probe : probes_) {
+        const Result<uint64_t> verified = probe->verify();
+        if (!verified) return verified.error();
+        for (size_t path = 0; path < command_.paths.size(); path++) {
+            if (std::ranges::count(probe->paths(), command_.paths[path]) == 0) continue;
+            verified_bytes_[path] += *verified / probe->paths().size();
+        }
+    }
+    return {};
+}
+
+// For runs, where every pattern was measured and a drive served them.
+Status Bench::remember() {
+    const nvme::DriveCache cache(context_.drive_cache);
+    for (size_t path = 0; path < command_.paths.size(); path++) {
+        const bool has_read = alone_gb_per_s(command_.paths[path], Pattern::read).has_value();
+        const bool has_mixed = alone_gb_per_s(command_.paths[path], Pattern::mixed).has_value();
+        if (!has_read || !has_mixed || !is_device_speed(path)) continue;
+        static_cast<void>(cache.keep(
+            facts_[path], {.drive = drives_[path], .measured_unix_s = context_.now_unix_s}));
+    }
+    return {};
+}
+
+std::optional<double> Bench::worst_cached_share(size_t path) const {
+    std::optional<double> worst;
+    for (const Contestant& one : alone_) {
+        if (one.path != command_.paths[path]) continue;
+        const std::optional<double> share = cached_share_of(one);
+        if (share) worst = std::max(worst.value_or(0), *share);
+    }
+    return worst;
+}
+
+bool Bench::is_device_speed(size_t path) const {
+    const bool is_buffered = probes_[path * engines_.size()]->is_buffered();
+    return !is_buffered && worst_cached_share(path).value_or(0) <= cached_share_max;
+}
+
 BenchRow Bench::row_of(const Contestant& one, const nvme::DriveFacts* facts,
                        const Drive* drive) const {
     BenchRow row{.name = fmt::format("{}, {}, {}{}", name_of(one.pattern), one.engine,
                                      text_of(one.buffers, pool_.size()), one.name_end),
                  .unit = "GB/s"};
+    if (one.is_raw) {
+        row.name = fmt::format("read, raw, {} at a time",
+                               format_bytes(command_.depth * command_.block_bytes));
+    }
     std::vector<double> cpu;
+    uint64_t moved_bytes = 0;
     for (const Measured& measured : one.measured) {
+        moved_bytes += measured.read_bytes + measured.write_bytes;
         row.samples.push_back(measured.bytes_per_s() / 1e9);
         cpu.push_back(measured.cpu_seconds_per_gb());
     }
@@ -319,12 +388,17 @@ BenchRow Bench::row_of(const Contestant& one, const nvme::DriveFacts* facts,
         {"path", one.path.empty() ? fmt::format("{}", fmt::join(command_.paths, " ")) : one.path},
         {"pattern", std::string(name_of(one.pattern))},
         {"engine", one.engine},
-        {"buffers", std::string(one.buffers == Buffers::small_pool ? "few" : "pool")},
         {"block_bytes", command_.block_bytes},
         {"depth", uint64_t{command_.depth}},
         {"file_bytes", one.probe->size_bytes()},
         {"cpu_seconds_per_gb", median_of(cpu)},
-        {"written_before_bytes", before_bytes}};
+        {"written_before_bytes", before_bytes},
+        {"alignment_bytes", offload::page_bytes}};
+    if (!one.is_raw) {
+        const bool is_small = one.buffers == Buffers::small_pool;
+        row.facts.emplace_back("buffers", std::string(is_small ? "few" : "pool"));
+    }
+    if (const auto share = cached_share_of(one)) row.facts.emplace_back("cached_share", *share);
     if (drive != nullptr) {
         const bool is_after = drive->has_fallen && before_bytes >= drive->burst_bytes;
         row.facts.emplace_back("write_cache_state", std::string(!drive->has_fallen ? "no fall seen"
@@ -337,6 +411,9 @@ BenchRow Bench::row_of(const Contestant& one, const nvme::DriveFacts* facts,
         row.facts.emplace_back("file_system", facts->file_system);
         row.facts.emplace_back("fill", facts->fill());
         row.facts.emplace_back("is_direct", !one.probe->store().is_buffered(0));
+        // The store hands the caller's memory to the kernel: only the page cache copies.
+        const uint64_t block_count = moved_bytes / command_.block_bytes;
+        row.facts.emplace_back("copied_blocks", one.probe->is_buffered() ? block_count : 0);
     }
     return row;
 }
@@ -371,13 +448,43 @@ void Bench::add_lasting_rows(size_t path, NvmeBenchGroup& group) const {
                           format_bytes(drive.burst_bytes)));
 }
 
+// Whose speed it is, and why that can be believed.
+void Bench::add_how_it_was_measured(size_t path, NvmeBenchGroup& group) const {
+    CHECK_LT(path, verified_bytes_.size());
+    const DriveProbe& probe = *probes_[path * engines_.size()];
+    const std::optional<double> cached = worst_cached_share(path);
+    const std::string served =
+        cached ? fmt::format("{:.0f}% of what was read came from no drive", *cached * 100)
+               : "the kernel does not tell what drives served";
+    group.notes.push_back(fmt::format(
+        "{}, requests of {} at multiples of {} bytes, {} in flight{}; {}",
+        probe.is_buffered() ? "through the page cache" : "past the page cache (O_DIRECT)",
+        format_bytes(command_.block_bytes), offload::page_bytes, command_.depth,
+        probe.is_buffered() ? ", copied by the cache" : ", none copied", served));
+    group.notes.push_back(fmt::format("read back at the end: {}, every block as it was written",
+                                      format_bytes(verified_bytes_[path])));
+    if (is_device_speed(path)) return;
+    group.notes.push_back(
+        "this is NOT the speed of a drive: memory took part; nothing of it is "
+        "remembered for runs");
+}
+
 NvmeBenchGroup Bench::group_of_path(size_t path) const {
     const std::string& folder = command_.paths[path];
     NvmeBenchGroup group{.title = fmt::format("{}: {}", folder, nvme::describe(facts_[path])),
                          .rows = {},
                          .notes = {}};
+    double raw_gb_per_s = 0;
     for (const Contestant& one : alone_) {
-        if (one.path == folder) group.rows.push_back(row_of(one, &facts_[path], &drives_[path]));
+        if (one.path != folder) continue;
+        group.rows.push_back(row_of(one, &facts_[path], &drives_[path]));
+        if (one.is_raw) raw_gb_per_s = one.gb_per_s();
+    }
+    for (BenchRow& row : group.rows) {
+        row.facts.emplace_back("is_device_speed", is_device_speed(path));
+        row.facts.emplace_back("verified_bytes", verified_bytes_[path]);
+        if (raw_gb_per_s == 0 || !row.name.starts_with("read,")) continue;
+        row.facts.emplace_back("of_raw", row.achieved / raw_gb_per_s);
     }
     // The ceiling of a row is the best of its pattern here.
     for (BenchRow& row : group.rows) {
@@ -389,6 +496,7 @@ NvmeBenchGroup Bench::group_of_path(size_t path) const {
         }
     }
     add_lasting_rows(path, group);
+    add_how_it_was_measured(path, group);
     return group;
 }
 
@@ -434,7 +542,7 @@ Result<std::vector<NvmeBenchGroup>> bench_nvme(const BenchNvmeCommand& command,
     Bench bench(command, context);
     for (const auto move :
          {&Bench::take_pool, &Bench::choose_engines, &Bench::open_probes, &Bench::measure_alone,
-          &Bench::measure_what_lasts, &Bench::measure_together}) {
+          &Bench::measure_what_lasts, &Bench::measure_together, &Bench::verify, &Bench::remember}) {
         if (Status status = (bench.*move)(); !status) return status.error();
     }
     return bench.groups();
@@ -445,7 +553,8 @@ std::string text_of(const std::vector<NvmeBenchGroup>& groups) {
     for (const NvmeBenchGroup& group : groups) {
         CHECK(!group.rows.empty());
         text += group.title + "\n";
-        text += table_of(group.rows, {{.fact = "cpu_seconds_per_gb", .title = "CPU s/GB"},
+        text += table_of(group.rows, {{.fact = "of_raw", .title = "of raw", .decimals = 2},
+                                      {.fact = "cpu_seconds_per_gb", .title = "CPU s/GB"},
                                       {.fact = "written_before_bytes", .title = "written before"},
                                       {.fact = "write_cache_state", .title = "write cache"}});
         for (const std::string& note : group.notes) text += "  - " + note + "\n";

@@ -3,6 +3,11 @@
 // threads, on a few buffers and on a pool that goes round, what a burst and what lasts, and over
 // several paths their striped sum beside each alone.
 //
+// In the same rounds the file is also read by plain calls, from its beginning to its end: the
+// yardstick of the reads. No root is needed to know what was measured: by the kernel's account of
+// this process, how much of the reads no drive served, which is then no drive's speed and is said
+// to be none; and in the end every block is read back and its checksum compared.
+//
 // Rounds are interleaved, every other one backwards, and medians are shown, so that a slow minute
 // of the machine hits all rows. What it writes is removed, also when it is stopped.
 #pragma once

@@ -4,9 +4,11 @@
 #include "nvme/probe.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 
 #include "tests/nvme/fixture.h"
 
@@ -175,6 +177,86 @@ TEST_P(ProbeTest, a_quick_look_takes_a_second_and_knows_every_rate) {
     EXPECT_FALSE(drive->has_fallen);
     EXPECT_LT(seconds, 5) << "1.5 where nothing else uses the drive";
     EXPECT_TRUE(is_empty());
+}
+
+// What lies in the file is known after any mix of transfers, in the memory that another probe used.
+TEST_P(ProbeTest, speed_4_every_block_is_verified_and_a_changed_one_is_found) {
+    const auto probe = DriveProbe::open(options());
+    ASSERT_TRUE(probe.ok()) << probe.error().text();
+    ProbeOptions other_options = options();
+    other_options.run_name = "other";
+    const auto other = DriveProbe::open(other_options);
+    ASSERT_TRUE(other.ok()) << other.error().text();
+    for (const Pattern pattern : {Pattern::mixed, Pattern::read, Pattern::write, Pattern::mixed}) {
+        for (const auto& one : {probe->get(), other->get()}) {
+            ASSERT_TRUE(
+                one->measure({.pattern = pattern, .bytes_min = 5 * mib, .seconds_min = 0}).ok());
+        }
+    }
+    ASSERT_TRUE((*probe)->read_raw({.bytes_min = 20 * mib, .seconds_min = 0}).ok());
+    for (const auto& one : {probe->get(), other->get()}) {
+        const auto verified = one->verify();
+        ASSERT_TRUE(verified.ok()) << verified.error().text();
+        EXPECT_EQ(*verified, 8 * mib);
+    }
+    {
+        std::fstream file(folder_.path() + "/headrace-probe/data",
+                          std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(3 * mib + 12345);
+        const char before = static_cast<char>(file.peek());
+        file.put(static_cast<char>(before ^ 1));
+        ASSERT_TRUE(file.flush().good());
+    }
+    const auto damaged = (*probe)->verify();
+    ASSERT_FALSE(damaged.ok());
+    EXPECT_EQ(damaged.error().code, ErrorCode::bad_data);
+    EXPECT_THAT(damaged.error().text(), HasSubstr("block "));
+    EXPECT_THAT(damaged.error().text(), HasSubstr(folder_.path()));
+    EXPECT_TRUE((*other)->verify().ok());
+}
+
+TEST_P(ProbeTest, speed_4_the_raw_read_takes_the_file_from_its_beginning_to_its_end) {
+    const auto probe = DriveProbe::open(options());
+    ASSERT_TRUE(probe.ok()) << probe.error().text();
+    reads_ = 0;
+    const auto raw = (*probe)->read_raw({.bytes_min = 20 * mib, .seconds_min = 0});
+    ASSERT_TRUE(raw.ok()) << raw.error().text();
+    EXPECT_EQ(reads_.load(), 0u) << "nothing of the store";
+    EXPECT_GE(raw->read_bytes, 20 * mib);
+    EXPECT_LE(raw->read_bytes, 20 * mib + 4 * 64 * kib);
+    EXPECT_GT(raw->bytes_per_s(), 0);
+    std::filesystem::remove(folder_.path() + "/headrace-probe/data");
+    const auto gone = (*probe)->read_raw({});
+    ASSERT_FALSE(gone.ok());
+    EXPECT_THAT(gone.error().text(), HasSubstr("/headrace-probe/data"));
+}
+
+TEST_P(ProbeTest, speed_4_what_no_drive_served_is_counted) {
+    const auto share_of = [&](ProbeOptions from) {
+        const auto probe = DriveProbe::open(std::move(from));
+        CHECK(probe.ok());
+        const auto measured = (*probe)->measure({.bytes_min = 20 * mib, .seconds_min = 0});
+        const auto raw = (*probe)->read_raw({.bytes_min = 20 * mib, .seconds_min = 0});
+        CHECK(measured.ok() && raw.ok());
+        EXPECT_EQ(measured->cached_share.has_value(), raw->cached_share.has_value());
+        const auto both = std::pair(measured->cached_share, raw->cached_share);
+        return std::pair((*probe)->is_buffered(), both);
+    };
+    const auto [is_buffered, shares] = share_of(options());
+    if (!shares.first) GTEST_SKIP() << "this kernel keeps no account";
+    if (!is_buffered) {
+        EXPECT_LT(*shares.first, 0.01);
+        EXPECT_LT(*shares.second, 0.01);
+    }
+    const std::string memory = "/dev/shm";
+    if (!std::filesystem::is_directory(memory)) GTEST_SKIP() << "no file system in memory";
+    ProbeOptions in_memory = options();
+    in_memory.paths = {memory};
+    in_memory.run_name = "probe" + std::to_string(getpid());
+    const auto [is_memory_buffered, memory_shares] = share_of(in_memory);
+    EXPECT_TRUE(is_memory_buffered);
+    EXPECT_GT(*memory_shares.first, 0.99);
+    EXPECT_GT(*memory_shares.second, 0.99);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, ProbeTest,

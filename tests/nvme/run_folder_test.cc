@@ -126,6 +126,35 @@ TEST(RunFolder, TooBigForAFileSizeLimitIsRefused) {
     EXPECT_TRUE(is_empty(folder.path()));
 }
 
+// File systems of known sizes: 8 MiB that two paths share, and 3 MiB that one has alone.
+TEST(RunFolder, RoomIsThatOfTheScarcestFileSystem) {
+    TempFolder folder;
+    const TempMount roomy(folder.make("roomy"), "size=8m");
+    const TempMount scarce(folder.make("scarce"), "size=3m");
+    if (!roomy.ok() || !scarce.ok()) GTEST_SKIP() << "this user may not mount";
+    const std::string first = folder.make("roomy/first");
+    const std::string second = folder.make("roomy/second");
+    const std::string alone = folder.path() + "/scarce";
+    EXPECT_EQ(room_on_paths({first}, "run"), 8 * mib);
+    EXPECT_EQ(room_on_paths({first, second}, "run"), 8 * mib);
+    EXPECT_EQ(room_on_paths({first, alone}, "run"), 2 * 3 * mib);
+    EXPECT_EQ(room_on_paths({first, second, alone}, "run"), 3 * 3 * mib);
+    EXPECT_EQ(room_on_paths({first, folder.path() + "/missing"}, "run"), 0u);
+    // A store of this run makes room for the next one, a stranger's bytes do not.
+    ASSERT_TRUE(open_store(small_store({first, alone})).ok());
+    EXPECT_EQ(room_on_paths({first, alone}, "run"), 2 * 3 * mib);
+    EXPECT_LT(room_on_paths({first, alone}, "another"), 2 * 3 * mib - mib / 2);
+    std::ofstream(first + "/ballast") << std::string(6 * mib, 'x');
+    EXPECT_EQ(room_on_paths({first, alone}, "run"), 2 * 2 * mib);
+    // What it says is what there is.
+    StoreOptions options = small_store({first});
+    const uint64_t map_bytes = 256 * kib;
+    options.places[0].size_bytes = room_on_paths({first}, "run") - map_bytes;
+    EXPECT_EQ(refusal(options), "");
+    options.places[0].size_bytes = room_on_paths({first}, "run") + mib;
+    EXPECT_NE(refusal(options).find("are free there"), std::string::npos);
+}
+
 TEST(RunFolder, WhatIsNotOursIsNeverTouched) {
     TempFolder folder;
     const std::string run = folder.make("headrace-run");

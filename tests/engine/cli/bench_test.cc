@@ -2,6 +2,7 @@
 // leaves the folders as they were, also when it is stopped or refused.
 // Method: small files on this machine's own drive; figures are not judged, their relations are.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -103,7 +104,7 @@ TEST_F(BenchNvmeTest, one_path_has_both_kinds_of_buffers_a_burst_and_what_lasts)
     EXPECT_THAT(group.title, HasSubstr(folder_.path("a")));
     EXPECT_THAT(names_of(group),
                 ElementsAre("read, threads, few buffers", "read, threads, 256 MiB pool",
-                            "write, burst", "write, sustained"));
+                            "read, raw, 256 KiB at a time", "write, burst", "write, sustained"));
     for (const BenchRow& row : group.rows) {
         EXPECT_GT(row.achieved, 0) << row.name;
         EXPECT_GE(row.ceiling, row.achieved) << row.name;
@@ -120,6 +121,58 @@ TEST_F(BenchNvmeTest, one_path_has_both_kinds_of_buffers_a_burst_and_what_lasts)
     EXPECT_FALSE(std::filesystem::exists(folder_.path("drives.json"))) << "no mix was measured";
     EXPECT_THAT(text_of(*groups), HasSubstr("--sustained-bytes"));
     EXPECT_TRUE(is_clean());
+}
+
+// SPEED-4: what was measured, and that it was: a drive, past the cache, what was written, beside a
+// plain read of the same file. No root is needed for any of it.
+TEST_F(BenchNvmeTest, speed_4_a_figure_says_what_it_is_of) {
+    const auto groups = bench_nvme(command(), context_);
+    ASSERT_TRUE(groups.ok()) << groups.error().text();
+    const NvmeBenchGroup& group = groups->front();
+    const auto list = nlohmann::json::parse(json_of(group.rows));
+    bool has_raw = false;
+    for (const auto& row : list) {
+        const std::string name = row["name"];
+        if (row["pattern"] == "write" && !row.contains("engine")) continue;  // burst, sustained
+        EXPECT_EQ(row["block_bytes"], 64 * kib) << name;
+        EXPECT_EQ(row["depth"], 4) << name;
+        EXPECT_EQ(row["alignment_bytes"], 4096) << name;
+        EXPECT_TRUE(row["is_direct"].is_boolean()) << name;
+        EXPECT_EQ(row["verified_bytes"], 4 * mib) << name;
+        if (row["is_direct"].get<bool>()) {
+            EXPECT_EQ(row["copied_blocks"], 0) << name;
+        }
+        if (!name.starts_with("read,")) continue;
+        EXPECT_GT(row["of_raw"], 0) << name;
+        has_raw |= name == "read, raw, 256 KiB at a time" && row["of_raw"] == 1;
+        if (!row["is_device_speed"].get<bool>()) continue;
+        EXPECT_TRUE(row["is_direct"].get<bool>()) << name;
+        EXPECT_LE(row.value("cached_share", 0.0), 0.01) << name;
+    }
+    EXPECT_TRUE(has_raw);
+    const std::string text = text_of(*groups);
+    EXPECT_THAT(text, HasSubstr("requests of 64.0 KiB at multiples of 4096 bytes, 4 in flight"));
+    EXPECT_THAT(text, HasSubstr("read back at the end: 4.00 MiB, every block as it was written"));
+    EXPECT_THAT(text, HasSubstr("of raw"));
+}
+
+TEST_F(BenchNvmeTest, speed_4_memory_is_not_called_a_drive) {
+    const std::string memory = "/dev/shm/headrace_bench_" + std::to_string(getpid());
+    std::error_code failure;
+    if (!std::filesystem::create_directory(memory, failure)) GTEST_SKIP() << "no /dev/shm";
+    BenchNvmeCommand in_memory = command();
+    in_memory.paths = {memory};
+    const auto groups = bench_nvme(in_memory, context_);
+    EXPECT_TRUE(std::filesystem::is_empty(memory));
+    std::filesystem::remove(memory);
+    ASSERT_TRUE(groups.ok()) << groups.error().text();
+    const auto list = nlohmann::json::parse(json_of(groups->front().rows));
+    EXPECT_EQ(list[0]["is_direct"], false);
+    EXPECT_EQ(list[0]["is_device_speed"], false);
+    EXPECT_GT(list[0]["copied_blocks"], 0);
+    EXPECT_GT(list[0].value("cached_share", 1.0), 0.99);
+    EXPECT_THAT(text_of(*groups), HasSubstr("this is NOT the speed of a drive"));
+    EXPECT_FALSE(std::filesystem::exists(folder_.path("drives.json"))) << "never remembered";
 }
 
 TEST_F(BenchNvmeTest, several_paths_are_measured_alone_and_together_and_remembered) {
