@@ -115,6 +115,18 @@ void stream(const StepFactors&, const Operands& operands) {
     if constexpr (loop == StreamLoop::non_temporal) _mm_sfence();
 }
 
+void triad(const StepFactors&, const Operands& operands) {
+    CHECK(operands.weight != nullptr && operands.m != nullptr && operands.v != nullptr);
+    float* const sum = operands.weight;
+    const float* const one = operands.m;
+    const float* const other = operands.v;
+    const __m128 factor = _mm_set1_ps(3);
+    for (uint64_t i = 0; i + 4 <= operands.element_count; i += 4) {
+        const __m128 product = _mm_mul_ps(factor, _mm_load_ps(other + i));
+        _mm_store_ps(sum + i, _mm_add_ps(_mm_load_ps(one + i), product));
+    }
+}
+
 // 14 KiB of weights, states in fp32 and gradients in bf16.
 constexpr uint64_t cached_elements = 1024;
 
@@ -128,6 +140,10 @@ void update_in_cache(const StepFactors& factors, const Operands& operands) {
 }
 
 }  // namespace
+
+cpu_adam::Row triad_row() {
+    return {"triad", cpu_adam::Isa::baseline, &triad};
+}
 
 cpu_adam::Row in_cache_row(const cpu_adam::Row& row) {
     cpu_adam::Row same = row;

@@ -26,6 +26,12 @@ std::string_view name_of(StreamLoop loop);
 
 cpu_adam::Row stream_row(StreamLoop loop);
 
+// The yardstick that people know machines by, STREAM's triad, through the same pool and the same
+// cut: weight = m + 3 v over a plain fp32 part; nothing else of it is touched. 12 bytes an element,
+// as STREAM counts: two arrays read, one written.
+cpu_adam::Row triad_row();
+inline constexpr uint64_t triad_element_bytes = 12;
+
 // The other bound: the update as it is, but over the first elements of its range again and again,
 // as many as the nearest cache holds: its arithmetic alone. Leaves those elements as they come.
 cpu_adam::Row in_cache_row(const cpu_adam::Row& row);

@@ -102,7 +102,7 @@ void fill_values(std::span<std::byte> bytes, Dtype dtype, float scale) {
     }
 }
 
-enum class Kind : uint8_t { update, update_and_sums, weight_alone, in_cache, stream };
+enum class Kind : uint8_t { update, update_and_sums, weight_alone, in_cache, stream, triad };
 
 // A row being measured.
 struct Contestant {
@@ -132,6 +132,7 @@ std::string name_of(const Contestant& one) {
     if (one.kind == Kind::update_and_sums) return "update and page sums";
     if (one.kind == Kind::weight_alone) return "the new weight alone";
     if (one.kind == Kind::in_cache) return "update, in cache";
+    if (one.kind == Kind::triad) return "triad";
     return fmt::format("stream, {}, {}", name_of(one.loop), name_of(one.pages));
 }
 
@@ -167,6 +168,7 @@ class Bench {
     void add_group(StateFormat format, uint32_t thread_count, std::span<std::byte> huge);
     void update_once(const Contestant& one, PartUpdate part) const;
     double measure(const Contestant& one) const;
+    double triad_gb_per_s(size_t group) const;
     BenchRow row_of(const Contestant& one) const;
     std::string title_of(const Group& group) const;
 
@@ -177,12 +179,30 @@ class Bench {
     std::vector<std::unique_ptr<kernels::HostMemory>> memories_;
     std::vector<std::unique_ptr<cpu_adam::UpdatePool>> pools_;
     std::span<std::byte> small_;  // of small pages, shared by all streams
+    std::span<std::byte> triad_;  // shared by all triads
     std::vector<Group> groups_;
     std::vector<Contestant> contestants_;
 };
 
 uint64_t small_page_elements(uint64_t element_count) {
     return std::min(element_count, small_page_elements_max);
+}
+
+PartUpdate triad_part(std::span<std::byte> slab, uint64_t element_count) {
+    const uint64_t array_bytes = bytes_of(Dtype::fp32, element_count);
+    CHECK_EQ(slab.size(), 3 * array_bytes);
+    PartUpdate part;
+    part.element_count = element_count;
+    part.weight_dtype = Dtype::fp32;
+    part.gradient_dtype = Dtype::fp32;
+    part.weight = slab.first(array_bytes);
+    part.state = slab.subspan(array_bytes);
+    part.gradient = slab.last(array_bytes);  // not touched
+    return part;
+}
+
+uint64_t triad_bytes(uint64_t element_count) {
+    return triad_element_bytes * small_page_elements(element_count);
 }
 
 uint64_t small_page_bytes(const BenchAdamCommand& command, uint64_t element_count) {
@@ -195,7 +215,7 @@ uint64_t small_page_bytes(const BenchAdamCommand& command, uint64_t element_coun
 }
 
 uint64_t Bench::wanted_bytes(const BenchAdamCommand& command, uint64_t element_count) {
-    uint64_t size_bytes = small_page_bytes(command, element_count);
+    uint64_t size_bytes = small_page_bytes(command, element_count) + triad_bytes(element_count);
     for (const StateFormat format : command.states) {
         size_bytes += sizes_of(command, format, element_count).slab_bytes();
     }
@@ -219,6 +239,10 @@ Status Bench::prepare() {
     if (!small) return small.error();
     small_ = *small;
     std::memset(small_.data(), 0, small_.size());
+    const auto triad = take(triad_bytes(element_count_), kernels::Pages::huge);
+    if (!triad) return triad.error();
+    triad_ = *triad;
+    std::memset(triad_.data(), 0, triad_.size());
     for (const StateFormat format : command_.states) {
         const Sizes sizes = sizes_of(command_, format, element_count_);
         const auto slab = take(sizes.slab_bytes(), kernels::Pages::huge);
@@ -272,6 +296,10 @@ void Bench::add_group(StateFormat format, uint32_t thread_count, std::span<std::
                                 .part = part_in(small_, command_, format, small),
                                 .part_traffic_bytes = small.traffic_bytes()});
     }
+    contestants_.push_back({.kind = Kind::triad,
+                            .group = group,
+                            .part = triad_part(triad_, small_page_elements(element_count_)),
+                            .part_traffic_bytes = triad_bytes(element_count_)});
 }
 
 // A late step, whose factors are those of most of a run.
@@ -280,6 +308,7 @@ void Bench::update_once(const Contestant& one, PartUpdate part) const {
     const Group& group = groups_[one.group];
     if (one.kind == Kind::stream) return group.pool->update(stream_row(one.loop), step, part);
     if (one.kind == Kind::in_cache) return group.pool->update(in_cache_row(row_), step, part);
+    if (one.kind == Kind::triad) return group.pool->update(triad_row(), step, part);
     if (one.kind != Kind::update_and_sums) return group.pool->update(row_, step, part);
     PageSums sums(part);
     const std::function<void(cpu_adam::ElementRange)> add =
@@ -321,22 +350,42 @@ Status Bench::run_rounds() {
     return {};
 }
 
+double Bench::triad_gb_per_s(size_t group) const {
+    for (const Contestant& one : contestants_) {
+        if (one.kind != Kind::triad || one.group != group) continue;
+        return median_of(one.parameters_per_s) / 1e9 * static_cast<double>(triad_element_bytes);
+    }
+    CHECK(false);
+}
+
 BenchRow Bench::row_of(const Contestant& one) const {
     const Group& group = groups_[one.group];
     BenchRow row{.name = name_of(one), .unit = "Gparam/s"};
-    for (const double rate : one.parameters_per_s) row.samples.push_back(rate / 1e9);
-    row.achieved = median_of(row.samples);
-    const double parameter_bytes =
+    double parameter_bytes =
         static_cast<double>(one.part_traffic_bytes) / static_cast<double>(one.part.element_count);
+    double scale = 1e-9;
+    if (one.kind == Kind::triad) {
+        // Its elements are no parameters: as many of those as it moves the bytes of.
+        scale *= parameter_bytes;
+        parameter_bytes = static_cast<double>(group.sizes.traffic_bytes()) /
+                          static_cast<double>(group.sizes.element_count);
+        scale /= parameter_bytes;
+    }
+    for (const double rate : one.parameters_per_s) row.samples.push_back(scale * rate);
+    row.achieved = median_of(row.samples);
+    const std::string row_name(one.kind == Kind::stream  ? "stream"
+                               : one.kind == Kind::triad ? "triad"
+                                                         : row_.name);
     row.facts = {{"states", std::string(name_of(group.format))},
                  {"weight", std::string(name_of(command_.weight_dtype))},
                  {"gradient", std::string(name_of(command_.gradient_dtype))},
                  {"parameters", one.part.element_count},
                  {"threads", uint64_t{group.thread_count}},
-                 {"row", std::string(one.kind == Kind::stream ? "stream" : row_.name)},
+                 {"row", row_name},
                  {"pages", std::string(name_of(one.pages))},
                  {"bytes_per_parameter", parameter_bytes},
-                 {"gb_per_s", row.achieved * parameter_bytes}};
+                 {"gb_per_s", row.achieved * parameter_bytes},
+                 {"of_triad", row.achieved * parameter_bytes / triad_gb_per_s(one.group)}};
     return row;
 }
 
@@ -418,7 +467,9 @@ std::string text_of(const std::vector<AdamBenchGroup>& groups) {
     std::string text;
     for (const AdamBenchGroup& group : groups) {
         text += group.title + "\n" +
-                table_of(group.rows, {{.fact = "gb_per_s", .title = "GB/s", .decimals = 1}}) + "\n";
+                table_of(group.rows, {{.fact = "gb_per_s", .title = "GB/s", .decimals = 1},
+                                      {.fact = "of_triad", .title = "of triad", .decimals = 2}}) +
+                "\n";
     }
     return text;
 }

@@ -9,9 +9,12 @@
 //   update, in cache        its arithmetic alone, over a few elements again and again
 //   stream, LOOP, PAGES     the ceiling: engine/cli/adam_stream.h, each loop on the update's memory
 //                           (huge pages) and on memory of small ones
+//   triad                   STREAM's, on the same threads: what people know machines by; shown as
+//                           the parameters whose update would move as many bytes
 //
 // Medians are shown; the ceiling of a row is the best stream of its group, which moves the bytes of
-// a whole update, so the new weight alone has none. Nothing but memory is
+// a whole update, so the new weight alone has none. Of an update, of_triad is its bytes a second by
+// the triad's. Nothing but memory is
 // used: weights, states and gradients that look like a run's, all of it touched before it is
 // measured.
 #pragma once

@@ -67,5 +67,28 @@ TEST(AdamStreamTest, every_loop_has_a_name_and_a_loop_of_its_own) {
     EXPECT_EQ(functions.size(), 3u);
 }
 
+TEST(AdamStreamTest, speed_2_the_triad_is_weight_m_and_three_times_v) {
+    constexpr uint64_t element_count = 3 * 32768 + 2048;
+    std::vector<float> memory(4 * element_count);
+    for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i % 1000);
+    const auto bytes = std::as_writable_bytes(std::span(memory));
+    const uint64_t array_bytes = element_count * sizeof(float);
+    cpu_adam::PartUpdate part;
+    part.element_count = element_count;
+    part.weight_dtype = Dtype::fp32;
+    part.gradient_dtype = Dtype::fp32;
+    part.weight = bytes.first(array_bytes);
+    part.state = bytes.subspan(array_bytes, 2 * array_bytes);
+    part.gradient = bytes.last(array_bytes);
+    const std::vector<float> before = memory;
+    cpu_adam::UpdatePool(3).update(triad_row(), {.learning_rate = 1}, part);
+    for (size_t i = 0; i < memory.size(); ++i) {
+        const float expected = i < element_count
+                                   ? before[element_count + i] + 3 * before[2 * element_count + i]
+                                   : before[i];
+        ASSERT_EQ(memory[i], expected) << i;
+    }
+}
+
 }  // namespace
 }  // namespace headrace::engine

@@ -42,11 +42,12 @@ TEST(BenchAdamTest, every_format_and_thread_count_has_its_update_and_its_streams
             if (row.name.starts_with("stream")) best_stream = std::max(best_stream, row.achieved);
         }
         EXPECT_THAT(
-            names, ElementsAre(
-                       "update", "update and page sums", "the new weight alone", "update, in cache",
-                       "stream, regular, huge pages", "stream, regular, small pages",
-                       "stream, prefetched, huge pages", "stream, prefetched, small pages",
-                       "stream, non-temporal, huge pages", "stream, non-temporal, small pages"));
+            names,
+            ElementsAre("update", "update and page sums", "the new weight alone",
+                        "update, in cache", "stream, regular, huge pages",
+                        "stream, regular, small pages", "stream, prefetched, huge pages",
+                        "stream, prefetched, small pages", "stream, non-temporal, huge pages",
+                        "stream, non-temporal, small pages", "triad"));
         for (const BenchRow& row : group.rows) {
             const bool moves_less = row.name == "the new weight alone";
             EXPECT_EQ(row.ceiling, moves_less ? 0 : best_stream);
@@ -98,6 +99,11 @@ TEST(BenchAdamTest, the_bytes_of_a_parameter_are_those_of_its_formats) {
         EXPECT_EQ(list[3]["name"], "update, in cache");
         EXPECT_EQ(list[3]["row"], "scalar");
         EXPECT_EQ(list[4]["row"], "stream");
+        EXPECT_EQ(list[10]["name"], "triad");
+        EXPECT_EQ(list[10]["row"], "triad");
+        EXPECT_DOUBLE_EQ(list[10]["of_triad"], 1);
+        EXPECT_DOUBLE_EQ(list[0]["of_triad"],
+                         list[0]["gb_per_s"].get<double>() / list[10]["gb_per_s"].get<double>());
     }
 }
 
@@ -108,8 +114,8 @@ TEST(BenchAdamTest, what_does_not_fit_is_refused_with_the_numbers) {
     const auto groups = bench_adam(large, context());
     ASSERT_FALSE(groups.ok());
     EXPECT_EQ(groups.error().code, offload::ErrorCode::does_not_fit);
-    // 14 bytes for each, and for 64M of them once more.
-    EXPECT_THAT(groups.error().text(), HasSubstr("1000000512 parameters take 13.9 GiB"));
+    // 14 bytes for each, and for 64M of them once more, and 12 for the triad.
+    EXPECT_THAT(groups.error().text(), HasSubstr("1000000512 parameters take 14.6 GiB"));
     EXPECT_THAT(groups.error().text(), HasSubstr("1.00 GiB is free"));
     EXPECT_THAT(groups.error().text(), HasSubstr("lower --parameters"));
 }
