@@ -31,6 +31,16 @@ std::string python_of_setup() {
     return (venv / "bin" / "python").string();
 }
 
+// "WORLD_SIZE=2": the first variable of torchrun, Open MPI, other MPIs or srun that counts several.
+std::string several_processes() {
+    for (const char* name :
+         {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+        const std::string value = variable(name);
+        if (std::atoll(value.c_str()) > 1) return name + ("=" + value);
+    }
+    return "";
+}
+
 }  // namespace
 
 Environment read_environment() {
@@ -46,6 +56,7 @@ Environment read_environment() {
         environment.drive_cache = cache / "drives.json";
         environment.measured_machine = measured_machine_path(cache);
     }
+    environment.several_processes = several_processes();
     environment.has_color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty();
     CHECK(!environment.python.empty());
     CHECK(!environment.scripts_dir.empty());

@@ -19,6 +19,9 @@ struct Environment {
     std::string drive_cache{};
     // The rates of this machine, once they were measured: beside the former; empty: nowhere.
     std::string measured_machine{};
+    // What a launcher of several processes has set (torchrun, mpirun, srun), as "WORLD_SIZE=2";
+    // empty: this process is the only one.
+    std::string several_processes{};
     bool has_color = false;  // a terminal, and NO_COLOR is not set
 };
 

@@ -13,6 +13,7 @@
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/machine_file.h"
 #include "engine/train/forecast.h"
+#include "engine/train/store_room.h"
 
 namespace headrace::engine {
 
@@ -34,6 +35,14 @@ Result<MachineFile> read_machine_of(const PlanCommand& command, const RunConfig&
                           "another's: --machine configs/hardware/rtx4090.yaml"};
 }
 
+// Of drives of this machine that the run names: what is free there now, as a run on it finds it.
+void limit_to_free_space(const RunConfig& config, const LlamaConfig& model, MachineFile& machine) {
+    if (config.offload.nvme_paths.empty()) return;
+    const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model));
+    const uint64_t room_bytes = room_for_store(config, result_bytes);
+    if (room_bytes > 0) machine.ceilings.nvme_bytes = room_bytes;
+}
+
 Status write_text(const std::string& path, const std::string& text) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     file << text;
@@ -51,10 +60,11 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     const Result<LoadedConfig> loaded = read_plan_settings(command.what, command.overrides);
     if (!loaded) return loaded.error();
     const RunConfig& config = loaded->config;
-    const Result<MachineFile> machine = read_machine_of(command, config, context.environment);
+    Result<MachineFile> machine = read_machine_of(command, config, context.environment);
     if (!machine) return machine.error();
     const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
+    if (command.machine_file.empty()) limit_to_free_space(config, model->config, *machine);
     if (command.rank_count > 0) {
         const auto judged = judge_ranks(command, config, model->config, *machine);
         if (!judged) return judged.error();

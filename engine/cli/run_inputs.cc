@@ -171,6 +171,14 @@ Status check_apart(const fs::path& output_dir, const fs::path& model_folder) {
 }  // namespace
 
 Status check_run(const RunConfig& config, const Environment& environment) {
+    // Each would train the whole model and write the same output_dir.
+    if (!environment.several_processes.empty()) {
+        return Error{ErrorCode::usage,
+                     fmt::format("{}: a launcher starts several processes, and this version trains "
+                                 "in one process",
+                                 environment.several_processes),
+                     "start it without torchrun, mpirun or srun, or unset the variable"};
+    }
     if (config.device == Device::cuda) {
         return Error{ErrorCode::usage,
                      "device: cuda comes in a later version; this one trains with device: host",

@@ -113,6 +113,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
                  terminal.fail(line);
                  ::_exit(static_cast<int>(offload::ErrorCode::failed));
              },
+         .waiting = [&](const std::string& line) { terminal.say(line); },
          .op_done = context.hooks.op_done});
 }
 

@@ -124,7 +124,7 @@ constexpr Key key_table[] = {
      SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
     {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.ram_budget_bytes; }, 1}},
-    {"offload.nvme_budget", "ceiling of the bytes on the drives",
+    {"offload.nvme_budget", "ceiling of the bytes on the drives; else what is free there",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; }, 1}},
     {"offload.nvme_paths", "folders on the drives to use, one per drive",
      TextListField{[](RunConfig& c) -> auto& { return c.offload.nvme_paths; }}},

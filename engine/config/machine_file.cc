@@ -75,7 +75,7 @@ constexpr Field fields[] = {
      [](MachineFile& f, double v) { f.machine.update_parameters_per_s = v; }},
     {"drive.count", count, must, 1,
      [](MachineFile& f, double v) { f.drive_count = static_cast<uint32_t>(v); }},
-    {"drive.space", bytes, must, 1,
+    {"drive.space", bytes, may, 1,
      [](MachineFile& f, double v) { f.ceilings.nvme_bytes = whole(v); }},
     {"drive.read_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.drive.read_bytes_per_s = v; }},
@@ -169,6 +169,8 @@ class Reader {
                             "({})",
                             source_, read.update_cores, read.core_count));
         }
+        const bool has_space = std::ranges::find(given_, "drive.space") != given_.end();
+        if (has_drive_ && !has_space) file_.ceilings.nvme_bytes = unlimited_bytes;
     }
 
     std::vector<std::string> faults;

@@ -12,10 +12,12 @@
 //           burst: 400GB, latency_us: 100, flush_ms: 1, both_ways: 1, written_in_life: 2400TB}
 //
 // gpu.cores and link.cores: processor cores that computing and copying keep busy, 0 on a card.
+// Without drive.space a run may take whatever it needs there.
 // Strict as a run file: unknown keys, keys given twice, missing ones, numbers out of range: one
 // error lists them all.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -24,6 +26,9 @@
 #include "offload/result.h"
 
 namespace headrace::engine {
+
+// A ceiling that nobody gave and nothing sets: also of drives whose file does not tell their space.
+inline constexpr uint64_t unlimited_bytes = std::numeric_limits<int64_t>::max();
 
 struct MachineFile {
     offload::Machine machine;

@@ -1,4 +1,5 @@
-// DriveHooks: what a test hangs between a run and its drives. Empty in the program.
+// DriveHooks: what a test hangs between a run and its drives, and how patient it is. Empty in the
+// program.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,8 @@ struct DriveHooks {
     nvme::FileOperations operations{};  // faults
     // When a request that does not end counts as stuck, where the default is too long to wait for.
     std::optional<std::chrono::nanoseconds> stuck_after{};
+    // How often a wait is told of, where the default (engine/train/wait_watch.h) is too rare.
+    std::optional<std::chrono::nanoseconds> wait_told_every{};
 };
 
 }  // namespace headrace::engine

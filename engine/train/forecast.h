@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/config/machine_file.h"
@@ -28,6 +29,32 @@ struct SmallerStates {
     uint64_t written_bytes = 0;  // to the drives, per step
 };
 
+// The same job that commits at saves instead of every step: what is cached in ram is then written
+// when the run saves, and not by a step.
+struct CommitAtSaves {
+    double step_s = 0;
+    uint64_t written_bytes = 0;  // to the drives, per step
+    uint64_t nvme_bytes = 0;     // that the store takes
+    // With one copy of everything, which a run that saves at its end alone can do with; 0: it
+    // cannot.
+    uint64_t one_copy_bytes = 0;
+};
+
+// What low-rank adapters on every product of the blocks would take instead of training all
+// weights. An estimate: nothing trains them yet, so nothing of it was simulated. The base is frozen
+// and only read: on the card where it fits, else in ram, else on the drives as far as ram does not
+// hold it. A step takes what its longest lane does alone.
+struct LoraEstimate {
+    int64_t rank = 16;
+    uint64_t trained_count = 0;  // parameters of the adapters; their states lie in ram
+    offload::Tier base_tier = offload::Tier::gpu;  // the farthest that any of it is on
+    double step_s = 0;
+    std::string_view longest_lane;  // "the card", "the link to the card", "the drives"
+    uint64_t read_bytes = 0;        // of the drives, per step
+    uint64_t nvme_bytes = 0;        // of the base
+};
+LoraEstimate estimate_lora(const Job& job, const Placement& placement, const MachineFile& machine);
+
 struct RunForecast {
     LlamaConfig model;
     MachineFile machine;  // with the ceilings that hold
@@ -39,6 +66,8 @@ struct RunForecast {
     uint64_t written_bytes = 0;
     std::vector<Remedy> remedies;               // that shorten the step, the best first
     std::vector<SmallerStates> smaller_states;  // that fit; where states are fp32 and offloaded
+    std::optional<CommitAtSaves> at_saves;      // where it writes less or takes less space
+    std::optional<LoraEstimate> lora;           // where something is offloaded
 };
 
 // Errors: usage (a device or rates that cannot be), does_not_fit (also: max_steps of it would write

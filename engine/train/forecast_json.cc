@@ -10,9 +10,10 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json tiers_json(const offload::TierBytes& bytes) {
+    const bool is_unlimited = bytes.nvme_bytes == unlimited_bytes;
     return {{"gpu_bytes", bytes.gpu_bytes},
             {"ram_bytes", bytes.ram_bytes},
-            {"nvme_bytes", bytes.nvme_bytes}};
+            {"nvme_bytes", is_unlimited ? ordered_json() : ordered_json(bytes.nvme_bytes)}};
 }
 
 ordered_json purposes_json(const Placement& placement) {
@@ -81,6 +82,23 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
                          {"nvme_write_bytes", forecast.written_bytes},
                          {"remedies", remedies},
                          {"smaller_states", states}};
+    if (forecast.at_saves) {
+        json["commit_at_saves"] = {{"step_s", forecast.at_saves->step_s},
+                                   {"nvme_write_bytes", forecast.at_saves->written_bytes},
+                                   {"nvme_bytes", forecast.at_saves->nvme_bytes},
+                                   {"nvme_bytes_with_one_copy", forecast.at_saves->one_copy_bytes}};
+    }
+    if (const auto& lora = forecast.lora) {
+        json["lora"] = {{"is_estimate", true},
+                        {"rank", lora->rank},
+                        {"trained_parameter_count", lora->trained_count},
+                        {"step_s", lora->step_s},
+                        {"longest_lane", lora->longest_lane},
+                        {"base_tier", name_of(lora->base_tier)},
+                        {"nvme_read_bytes", lora->read_bytes},
+                        {"nvme_write_bytes", 0},
+                        {"nvme_bytes", lora->nvme_bytes}};
+    }
     if (prices.step_count > 0) {
         const double hours = static_cast<double>(prices.step_count) * step_s / 3600;
         json["step_count"] = prices.step_count;

@@ -1,6 +1,7 @@
 #include "engine/train/placement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -98,7 +99,7 @@ uint64_t block_count(const Workload& workload) {
 // A drive without a budget may be filled: its ceiling is no number that anybody gave.
 std::string tier_line(std::string_view name, uint64_t needed, uint64_t given) {
     return fmt::format("{} {} of {}{}", name, format_bytes(needed),
-                       given > uint64_t{1} << 60 ? "what is free" : format_bytes(given),
+                       given == unlimited_bytes ? "what is free" : format_bytes(given),
                        needed > given ? " (too little)" : "");
 }
 
@@ -120,13 +121,22 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
     };
     propose("gpu_budget", needs.gpu_bytes, budgets.gpu_bytes);
     propose("ram_budget", needs.ram_bytes, budgets.ram_bytes);
-    propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes);
+    // What is free on the drives cannot be raised by a setting.
+    const bool is_free_space = has_paths(config) && !config.offload.nvme_budget_bytes;
+    if (!is_free_space) propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes);
     std::string text = fmt::format("this job does not fit: at least it needs {}, {}, {}",
                                    tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
                                    tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
                                    tier_line("nvme", needs.nvme_bytes, budgets.nvme_bytes));
+    if (is_free_space && needs.nvme_bytes > budgets.nvme_bytes) {
+        text += fmt::format(
+            "; on nvme_paths ({}) a store may take {} now: free {} more there, or name another "
+            "drive",
+            fmt::join(config.offload.nvme_paths, ", "), format_bytes(budgets.nvme_bytes),
+            format_bytes(needs.nvme_bytes - budgets.nvme_bytes));
+    }
     if (lacking_bytes == 0) {
-        text += "; it would fit with " + remedy;
+        if (!remedy.empty()) text += "; it would fit with " + remedy;
     } else {
         text += fmt::format(
             "; gpu and ram are both memory of this machine, which has {} free of the {} needed: "
@@ -191,7 +201,7 @@ Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
     return {.gpu_bytes = config.gpu_budget_bytes.value_or(share),
             .ram_bytes = config.ram_budget_bytes.value_or(share),
             .nvme_bytes = config.nvme_budget_bytes.value_or(
-                config.nvme_paths.empty() ? 0 : std::numeric_limits<int64_t>::max())};
+                config.nvme_paths.empty() ? 0 : memory.drive_bytes)};
 }
 
 offload::CommitRule commits_of(const RunConfig& config, uint32_t path_count) {
@@ -282,7 +292,8 @@ offload::Question question_of(const Workload& workload, const offload::Effort& e
                                .path_count = site.path_count,
                                .fixed = fixed_by(config),
                                .commits = commits_of(config, site.path_count)};
-    if (config.offload.nvme_budget_bytes) {
+    const bool is_room_known = has_paths(config) && site.ceilings.nvme_bytes < unlimited_bytes;
+    if (config.offload.nvme_budget_bytes || is_room_known) {
         question.store_bytes = [&workload, &site](const offload::SlotTable& table) {
             return store_bytes_of(workload, table, site.path_count);
         };

@@ -44,6 +44,7 @@ offload::Result<offload::Workload> workload_of(const Job& job, const RunConfig& 
 // The machine's side: what ceilings default to.
 struct FreeMemory {
     uint64_t available_bytes = 0;  // ram this process may still take (cgroup limits included)
+    uint64_t drive_bytes = unlimited_bytes;  // of the run's drives (engine/train/store_room.h)
 };
 
 // Bytes per tier: ceilings, or what is needed.

@@ -79,13 +79,15 @@ Status check_room_for_both(const RunStoreOptions& options) {
     const uint64_t after_bytes = options.placement.needs.nvme_bytes;
     const uint64_t budget_bytes = options.placement.budgets.nvme_bytes;
     if (before_bytes <= budget_bytes && after_bytes <= budget_bytes - before_bytes) return {};
+    const bool has_budget = options.config.offload.nvme_budget_bytes.has_value();
     return Error{
         ErrorCode::does_not_fit,
-        fmt::format("repacking holds the run twice for a while, {} and {}, and "
-                    "nvme_budget is {}",
+        fmt::format("repacking holds the run twice for a while, {} and {}, and {} {}",
                     offload::format_bytes(before_bytes), offload::format_bytes(after_bytes),
+                    has_budget ? "nvme_budget is" : "with its store the drives have room for",
                     offload::format_bytes(budget_bytes)),
-        "raise nvme_budget for this start, or keep part_bytes and optimizer_states as they were"};
+        fmt::format("{}, or keep part_bytes and optimizer_states as they were",
+                    has_budget ? "raise nvme_budget for this start" : "free space there")};
 }
 
 // How many blocks of a cycle go to each path: as their drives last. Nothing is measured where all

@@ -21,6 +21,8 @@
 #include "engine/train/run_identity.h"
 #include "engine/train/run_store.h"
 #include "engine/train/step_report.h"
+#include "engine/train/store_room.h"
+#include "engine/train/wait_watch.h"
 #include "nvme/nvme_store.h"
 #include "offload/units.h"
 
@@ -43,7 +45,11 @@ class Training {
           reporter_(reporter),
           machine_(read_machine()),
           threads_(threads_of(config_)),
-          batches_(inputs.train_data, train_batches(config_)) {}
+          batches_(inputs.train_data, train_batches(config_)),
+          waits_(inputs.drives.wait_told_every.value_or(wait_told_every_default),
+                 [this](const std::string& line) {
+                     if (reporter_.waiting) reporter_.waiting(line);
+                 }) {}
 
     ~Training() {
         const bool had_store = engine_ && engine_->store() != nullptr;
@@ -94,7 +100,9 @@ class Training {
         if (!checkpoint) return checkpoint.error();
         const Status known = checkpoint->check_against(placement().workload.layout.specs);
         if (!known) return known;
+        waits_.begin("looking at the model's files");
         if (Status status = identify(*checkpoint); !status) return status;
+        waits_.begin("taking memory and opening the run's store");
         if (Status status = make_engine(); !status) return status;
         say_traffic();
         if (!card_) {
@@ -104,7 +112,9 @@ class Training {
             const Status status = engine_->try_shape(shape.row_count, shape.column_count);
             if (!status) return status;
         }
+        waits_.begin(saved_ ? "reading the run's weights and states back" : "loading the model");
         if (Status status = load(*checkpoint); !status) return status;
+        waits_.end();
         if (Status status = stop_if_asked("before the first step"); !status) return status;
         if (Status status = reporter_.begin(); !status) return status;
         return open_metrics();
@@ -168,17 +178,24 @@ class Training {
 
     // --- placement and engine ------------------------------------------------------------------
 
+    uint64_t drive_bytes() const {
+        if (config_.offload.nvme_paths.empty()) return 0;
+        const uint64_t result_bytes = bytes_of(config_.dtype, parameter_count(inputs_.model));
+        return room_for_store(config_, card_ ? 0 : result_bytes);
+    }
+
     HostRun host_run() {
-        HostRun run{.config = config_,
-                    .model = inputs_.model,
-                    .shapes = shapes_,
-                    .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
-                    .step_count = batches_.step_count(),
-                    .threads = threads_,
-                    .memory = {.available_bytes = machine_.ram_free_bytes()},
-                    .machine = inputs_.machine ? &*inputs_.machine : nullptr,
-                    .card = card_ ? &*card_ : nullptr,
-                    .saved_part_bytes = std::nullopt};
+        HostRun run{
+            .config = config_,
+            .model = inputs_.model,
+            .shapes = shapes_,
+            .micro_batch_count_max = batches_.micro_batch_count_of(0),  // the most of all
+            .step_count = batches_.step_count(),
+            .threads = threads_,
+            .memory = {.available_bytes = machine_.ram_free_bytes(), .drive_bytes = drive_bytes()},
+            .machine = inputs_.machine ? &*inputs_.machine : nullptr,
+            .card = card_ ? &*card_ : nullptr,
+            .saved_part_bytes = std::nullopt};
         if (!saved_) return run;
         run.saved_part_bytes = saved_->saved.identity.part_bytes;
         const std::vector<offload::PlaceSpec>& places = saved_->store.places;
@@ -194,7 +211,20 @@ class Training {
         commit_at_ = commit_of(placement().plan);
         reporter_.note(describe(numerics_of(inputs_, threads_.compute_threads)));
         for (const std::string& line : placed_.lines) reporter_.note(line);
+        say_short_steps();
         return {};
+    }
+
+    void say_short_steps() const {
+        const int64_t last_of_epoch = batches_.steps_per_epoch() - 1;
+        if (last_of_epoch >= batches_.step_count()) return;
+        const int64_t count = batches_.micro_batch_count_of(last_of_epoch);
+        const int64_t full = config_.gradient_accumulation_steps;
+        if (count == full) return;
+        reporter_.note(
+            fmt::format("the last step of an epoch has {} of {} micro-batches: every "
+                        "sample is used once, none is dropped or repeated",
+                        count, full));
     }
 
     const Placement& placement() const { return placed_.placement; }
@@ -295,20 +325,39 @@ class Training {
 
     Status train_to(int64_t end) {
         leave_resume_point(uses_nvme(placement().plan));
-        return engine_->train(
-            {.step_count = end - engine_->progress().attempts,
+        const int64_t done = engine_->progress().attempts;
+        wait_for_step(done, end);
+        Status status = engine_->train(
+            {.step_count = end - done,
              .batch_of = [this](int64_t step) { return batches_.step(step); },
              .micro_batch_count_of =
                  [this](int64_t step) { return batches_.micro_batch_count_of(step); },
-             .on_step = [this](const StepOutcome& outcome) { return report(outcome); },
+             .on_step =
+                 [this, end](const StepOutcome& outcome) {
+                     Status reported = report(outcome);
+                     wait_for_step(outcome.step + 1, end);
+                     return reported;
+                 },
              .wants_stop = [this] { return wants_stop(); }});
+        waits_.end();
+        return status;
+    }
+
+    // For the step after `done` ones, or for the updates of the last before `end`.
+    void wait_for_step(int64_t done, int64_t end) {
+        const std::chrono::duration<double> usual(2 * placement().forecast.step_s);
+        waits_.begin(done == end ? "finishing the updates of step " + std::to_string(done)
+                                 : fmt::format("in step {} of {}", done + 1, batches_.step_count()),
+                     std::chrono::duration_cast<WaitWatch::Duration>(usual));
     }
 
     bool wants_stop() const { return reporter_.stop_signal() != 0 || is_at_write_limit(); }
 
     Status save() {
         leave_resume_point(true);
+        waits_.begin("saving " + after_step(engine_->progress().attempts));
         if (Status status = engine_->commit(); !status) return status;
+        waits_.end();
         has_resume_point_ = true;
         reporter_.note(fmt::format("saved {}", after_step(engine_->progress().attempts)));
         return {};
@@ -419,7 +468,9 @@ class Training {
         if (inputs_.eval_data == nullptr) return {};
         const auto began = std::chrono::steady_clock::now();
         BatchPlan plan(*inputs_.eval_data, eval_batches(config_, *inputs_.eval_data));
+        waits_.begin("evaluating " + after_step(step));
         Result<EvalOutcome> outcome = engine_->evaluate(plan.step(0).micro_batches);
+        waits_.end();
         if (!outcome) return outcome.error();
         const std::chrono::duration<double, std::milli> time =
             std::chrono::steady_clock::now() - began;
@@ -466,6 +517,8 @@ class Training {
     }
 
     Status export_model() {
+        waits_.begin(
+            fmt::format("writing the model to {}/{}", config_.output_dir, trained_model_folder));
         if (Status status = engine_->export_to(*writer_); !status) return status;
         return writer_->finish();
     }
@@ -540,7 +593,9 @@ class Training {
             metrics.push_back({"emulated", card_->machine.name});
             return {};
         }
+        waits_.begin("hashing weights and states");
         const Result<HomesDigest> digest = engine_->digest();
+        waits_.end();
         if (!digest) return digest.error();
         metrics.push_back({"weights_sha256", digest->weights_sha256});
         metrics.push_back({"states_sha256", digest->states_sha256});
@@ -571,6 +626,7 @@ class Training {
     Identity identity_;
     bool has_resume_point_ = false;  // in the store
     bool is_finished_ = false;
+    WaitWatch waits_;
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ struct TrainInputs {
 };
 
 // Facts as they come, for whoever prints them; the same go to output_dir/metrics.jsonl. All are
-// called on the thread of train(); none may be empty, but for the last.
+// called on the thread of train() but where it says so; none may be empty, but for the last two.
 struct TrainReporter {
     std::function<void(const std::string&)> note;  // one line
     std::function<void(const std::string&)> warn;  // one line that a user should act on
@@ -48,6 +48,9 @@ struct TrainReporter {
     // A request to a drive does not end: the one line to say before the process is left at once,
     // with _exit(1), since the kernel may still write to memory. Called on another thread.
     std::function<void(const std::string&)> stuck;
+    // A save, load, export, evaluation or step takes long and is alive: one line, again and again
+    // (engine/train/wait_watch.h). Called on another thread; may be empty.
+    std::function<void(const std::string&)> waiting{};
     // After each op of the training lists, with the number of them so far; may be empty.
     std::function<void(int64_t op_count)> op_done{};
 };

@@ -5,6 +5,8 @@
 //   --fail-request N       request N and all after it fail with EIO, as on a drive that is gone
 //   --fill-request N       the same with ENOSPC, as on one that is full
 //   --slow-requests MS     every request takes so long
+//   --stuck-after MS       a request that has not ended by then counts as stuck
+//   --tell-waits MS        how often a wait is told of
 // Requests are reads and writes of data, from 1, on all paths together.
 #include <array>
 #include <atomic>
@@ -28,19 +30,23 @@ struct Faults {
     int64_t fail_request = 0;
     int64_t fill_request = 0;
     int64_t slow_ms = 0;
+    int64_t stuck_ms = 0;
+    int64_t tell_ms = 0;
 };
 
 struct Argument {
     std::string_view name;
     int64_t Faults::*value;
 };
-constexpr std::array<Argument, 6> arguments_of_faults = {{
+constexpr std::array<Argument, 8> arguments_of_faults = {{
     {"--kill-at-op", &Faults::kill_at_op},
     {"--kill-at-request", &Faults::kill_at_request},
     {"--lose-request", &Faults::lose_request},
     {"--fail-request", &Faults::fail_request},
     {"--fill-request", &Faults::fill_request},
     {"--slow-requests", &Faults::slow_ms},
+    {"--stuck-after", &Faults::stuck_ms},
+    {"--tell-waits", &Faults::tell_ms},
 }};
 
 // Takes its own arguments away from those of the program.
@@ -86,6 +92,10 @@ int main(int argument_count, char** argument_values) {
         return fault_of(faults, ++request_count);
     };
     if (faults.lose_request > 0) hooks.drives.stuck_after = std::chrono::seconds(1);
+    if (faults.stuck_ms > 0) hooks.drives.stuck_after = std::chrono::milliseconds(faults.stuck_ms);
+    if (faults.tell_ms > 0) {
+        hooks.drives.wait_told_every = std::chrono::milliseconds(faults.tell_ms);
+    }
     return headrace::engine::run_torch_program(static_cast<int>(arguments.size()) - 1,
                                                arguments.data(), hooks);
 }

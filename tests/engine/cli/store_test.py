@@ -366,6 +366,24 @@ class StoreTest(unittest.TestCase):
         self.assertIn(str(drive), err)
         self.assertIn("EIO", err)
 
+    def test_a_drive_that_is_too_small_is_refused_beforehand(self):
+        drive = self.mounted(self.folder / "image", 16)
+        ballast = drive / "ballast"
+        with open(ballast, "wb") as file:
+            space = os.statvfs(drive)
+            file.write(bytes(space.f_bavail * space.f_frsize - (2 << 20)))
+        before = sorted(drive.iterdir())
+        told = self.ended(DOES_NOT_FIT, *self.job(drives=[drive]),
+                          parts=["this job does not fit", "on nvme_paths", drive,
+                                 "a store may take 1.9", "more there, or name another drive"])
+        self.assertNotIn("nvme_budget=", told.err)  # no setting makes room
+        self.assertEqual(sorted(drive.iterdir()), before)
+        # With the room it has it fits; and then also beside an old store that it replaces.
+        ballast.write_bytes(bytes(ballast.stat().st_size - (2 << 20)))
+        self.stopped(drives=[drive])
+        again = self.ended(0, *self.job("overwrite_output_dir=true", drives=[drive]))
+        self.assertRegex(again.out, r"nvme 2\.\d+ MiB of [34]\.\d+ MiB")
+
     # ---- repacking -----------------------------------------------------------------------------
 
     def test_kills_while_parts_are_repacked(self):

@@ -140,5 +140,20 @@ TEST(MachineFile, ThoseOfTheProjectCanBeUsed) {
     EXPECT_GE(file_count, 5);
 }
 
+// Whoever plans for a machine that does not exist yet may not know how large its drives will be.
+TEST(MachineFile, DrivesWithoutASpaceAreUnlimited) {
+    const std::string text = R"(
+name: a
+gpu: {memory: 22GiB, tflops: 150, memory_gb_per_s: 900}
+link: {h2d_gb_per_s: 25, d2h_gb_per_s: 25}
+ram: {memory: 56GiB, gb_per_s: 70}
+cpu: {cores: 16, update_cores: 8, update_gparam_per_s: 2.2}
+drive: {count: 2, read_gb_per_s: 13, write_gb_per_s: 3.2}
+)";
+    const auto file = parse_machine(text, "a.yaml");
+    ASSERT_TRUE(file.ok()) << file.error().text();
+    EXPECT_EQ(file->ceilings.nvme_bytes, unlimited_bytes);
+}
+
 }  // namespace
 }  // namespace headrace::engine

@@ -175,6 +175,82 @@ TEST(Forecast, SmallerStatesAreFasterAndGentler) {
     EXPECT_GT(json["lanes"]["gpu"]["alone_s"], 0.0);
 }
 
+// Cached parts are written by every step that commits, and by none that does not.
+TEST(Forecast, CommitsAtSavesWriteLess) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
+    ASSERT_GT(forecast.placement.choice.cached_share, 0);
+    ASSERT_TRUE(forecast.at_saves.has_value());
+    EXPECT_LT(forecast.at_saves->written_bytes, forecast.written_bytes);
+    EXPECT_LE(forecast.at_saves->step_s, 1.01 * forecast.placement.forecast.step_s);
+    const auto json = nlohmann::json::parse(json_of(forecast, {}));
+    EXPECT_EQ(json["commit_at_saves"]["nvme_write_bytes"], forecast.at_saves->written_bytes);
+    EXPECT_EQ(json["commit_at_saves"]["nvme_bytes"], forecast.at_saves->nvme_bytes);
+    EXPECT_LT(forecast.at_saves->one_copy_bytes, forecast.at_saves->nvme_bytes * 6 / 10);
+    EXPECT_GT(forecast.at_saves->one_copy_bytes, forecast.at_saves->nvme_bytes * 4 / 10);
+    EXPECT_THAT(text_of(forecast), HasSubstr("; commit=at_saves: "));
+    EXPECT_TRUE(html_of(forecast, {}).find("commit=at_saves: ") != std::string::npos);
+    RunConfig rare = run_of(8);
+    rare.offload.commit = CommitMode::at_saves;
+    const RunForecast at_saves =
+        forecast_run(rare, shape("llama-2-13b"), machine("rtx4090")).value();
+    EXPECT_FALSE(at_saves.at_saves.has_value()) << "it is what the run does";
+    EXPECT_NEAR(static_cast<double>(at_saves.written_bytes),
+                static_cast<double>(forecast.at_saves->written_bytes),
+                0.25 * static_cast<double>(at_saves.written_bytes));
+}
+
+TEST(Forecast, LoraIsEstimatedFromTheBytesAndOperationsThatItNeeds) {
+    const RunForecast forecast =
+        forecast_run(run_of(8), shape("llama-2-13b"), machine("rtx4090")).value();
+    ASSERT_TRUE(forecast.lora.has_value());
+    const LoraEstimate& lora = *forecast.lora;
+    // 40 blocks of hidden 5120, inner 13824: q, k, v, o of 2 x 5120 and three of 5120 + 13824.
+    EXPECT_EQ(lora.trained_count, 16u * 40 * (4 * 10240 + 3 * (5120 + 13824)));
+    EXPECT_EQ(lora.base_tier, offload::Tier::ram) << "26 GB: more than 22 GiB, less than 56";
+    EXPECT_EQ(lora.read_bytes, 0u);
+    // 16384 tokens: twice forward and the gradients of what came in, 6 per parameter and token,
+    // less what is kept; the weights pass the link twice.
+    EXPECT_EQ(lora.longest_lane, "the card");
+    EXPECT_GT(lora.step_s, 4 * 12.7e9 * 16384 / 150e12);
+    EXPECT_LT(lora.step_s, 6.6 * 13.0e9 * 16384 / 150e12);
+    EXPECT_LT(lora.step_s, alone_s(forecast, LaneKind::gpu));
+    const auto json = nlohmann::json::parse(json_of(forecast, {}));
+    EXPECT_EQ(json["lora"]["is_estimate"], true);
+    EXPECT_EQ(json["lora"]["trained_parameter_count"], lora.trained_count);
+    EXPECT_DOUBLE_EQ(json["lora"]["step_s"].get<double>(), lora.step_s);
+    EXPECT_THAT(text_of(forecast), HasSubstr("or LoRA    estimate: not built yet; rank 16 on all"));
+    EXPECT_TRUE(html_of(forecast, {}).find("estimate: not built yet") != std::string::npos);
+    // With one micro-batch the link binds; with less ram a part of the base comes from the drives.
+    const RunForecast short_step =
+        forecast_run(run_of(1, 512), shape("llama-2-13b"), machine("rtx4090")).value();
+    EXPECT_EQ(short_step.lora->longest_lane, "the link to the card");
+    EXPECT_NEAR(short_step.lora->step_s,
+                2 * 2 * 13.016e9 / machine("rtx4090").machine.link.h2d_bytes_per_s, 0.01);
+    MachineFile little = machine("rtx4090");
+    little.ceilings.ram_bytes = 24 * offload::gib;
+    const RunForecast streamed = forecast_run(run_of(1, 512), shape("llama-2-13b"), little).value();
+    EXPECT_EQ(streamed.lora->base_tier, offload::Tier::nvme);
+    EXPECT_GT(streamed.lora->nvme_bytes, 0u);
+    EXPECT_LT(streamed.lora->nvme_bytes, 2 * 13'016'000'000u);
+    EXPECT_EQ(streamed.lora->read_bytes, 2 * streamed.lora->nvme_bytes);
+    // What fits the card needs no estimate.
+    MachineFile large = machine("h100-80gb");
+    large.ceilings.gpu_bytes = 200 * offload::gib;
+    const RunForecast on_card = forecast_run(run_of(4), shape("llama-2-7b"), large).value();
+    EXPECT_FALSE(on_card.lora.has_value());
+}
+
+// A machine file may leave the space of its drives out: then none is too little.
+TEST(Forecast, DrivesOfUnknownSpaceAreLargeEnough) {
+    MachineFile file = machine("rtx4090");
+    file.ceilings.nvme_bytes = unlimited_bytes;
+    const RunForecast forecast = forecast_run(run_of(1), shape("llama-2-70b"), file).value();
+    EXPECT_THAT(text_of(forecast), HasSubstr("of what the drives have"));
+    const auto json = nlohmann::json::parse(json_of(forecast, {}));
+    EXPECT_TRUE(json["ceilings"]["nvme_bytes"].is_null());
+}
+
 TEST(Forecast, MoreTokensMakeTheCardBind) {
     const RunForecast few =
         forecast_run(run_of(4), shape("llama-3-8b"), machine("a100-80gb")).value();
