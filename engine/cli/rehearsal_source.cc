@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -15,6 +16,12 @@ namespace headrace::engine {
 using offload::Result;
 using offload::Status;
 
+namespace {
+
+constexpr int64_t usual_block_count = 3;
+
+}  // namespace
+
 Result<RehearsalSource> read_rehearsal(const std::string& what,
                                        const std::vector<std::string>& overrides,
                                        const Environment& environment) {
@@ -24,10 +31,14 @@ Result<RehearsalSource> read_rehearsal(const std::string& what,
     if (!machine) return machine.error();
     const bool is_shape = std::filesystem::path(loaded->config.model).extension() == ".json";
     if (is_shape || names_no_data(loaded->config)) {
-        auto model = read_shape(loaded->config.model, environment);
-        if (!model) return model.error();
+        const auto config = read_config_json(loaded->config.model, environment);
+        if (!config) return config.error();
+        auto model = parse_llama_config(config->text, config->path);
+        if (!model) {
+            return wrap(model.error(), "cannot rehearse what train cannot compute, only plan it");
+        }
         return RehearsalSource{.loaded = std::move(*loaded),
-                               .model = std::move(model->config),
+                               .model = std::move(*model),
                                .model_dir = {},
                                .train_data = std::nullopt,
                                .eval_data = std::nullopt,
@@ -47,6 +58,11 @@ Result<RehearsalSource> read_rehearsal(const std::string& what,
 Result<RehearsalInputs> rehearsal_inputs(const RehearsalSource& source, const RunConfig& config,
                                          const RehearsalSize& size, const CommandContext& context) {
     CHECK_GE(size.step_count, 1);
+    CHECK_GE(size.block_count, 0);
+    CHECK_GE(source.model.block_count, 1);
+    const int64_t block_count = size.block_count > 0
+                                    ? size.block_count
+                                    : std::min(usual_block_count, source.model.block_count);
     if (size.block_count > source.model.block_count) {
         return offload::Error{offload::ErrorCode::usage,
                               fmt::format("--layers {}: the model has {} blocks", size.block_count,
@@ -58,7 +74,7 @@ Result<RehearsalInputs> rehearsal_inputs(const RehearsalSource& source, const Ru
                            .model_dir = source.model_dir,
                            .train_data = source.train_data ? &*source.train_data : nullptr,
                            .eval_data = source.eval_data ? &*source.eval_data : nullptr,
-                           .block_count = size.block_count,
+                           .block_count = block_count,
                            .step_count = size.step_count,
                            .drive_cache = context.environment.drive_cache,
                            .machine = source.machine,

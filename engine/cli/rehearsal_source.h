@@ -33,7 +33,7 @@ offload::Result<RehearsalSource> read_rehearsal(const std::string& what,
 // `config`: the source's, or one of its kind, which outlives the inputs. Error (usage): the model
 // has fewer blocks.
 struct RehearsalSize {
-    int64_t block_count = 3;
+    int64_t block_count = 0;  // 0: three, or all that a smaller model has
     int64_t step_count = 4;
 };
 offload::Result<RehearsalInputs> rehearsal_inputs(const RehearsalSource& source,

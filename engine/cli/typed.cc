@@ -70,20 +70,33 @@ void add_machine(CLI::App& command, KeyOptions& keys) {
 
 void add_part(CLI::App& command, int64_t& block_count, int64_t& step_count,
               const std::string& help_of_steps) {
-    command.add_option("--layers", block_count, "Blocks of the part")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
+    block_count = 0;
+    command
+        .add_option("--layers", block_count,
+                    "Blocks of the part [3, or all that a smaller model has]")
+        ->check(CLI::Range(1, 1024));
     command.add_option("--steps", step_count, help_of_steps)
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
+}
+
+CLI::Option* within(CLI::Option* option, double least, double most) {
+    CHECK_LT(least, most);
+    return option->check(CLI::Validator(
+        [least, most](std::string& text) {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            if (is_number && value >= least && value <= most) return std::string();
+            return fmt::format("Value {} not in range {} to {}", text, least, most);
+        },
+        fmt::format("FLOAT in [{} - {}]", least, most)));
 }
 
 void add_rounds(CLI::App& bench, uint32_t& rounds, double& seconds_min, bool& is_json) {
     bench.add_option("--rounds", rounds, "Of all rows, interleaved; medians are shown")
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
-    bench.add_option("--seconds", seconds_min, "Of each measurement, at least")
-        ->check(CLI::Range(0.0, 3600.0))
+    within(bench.add_option("--seconds", seconds_min, "Of each measurement, at least"), 0, 3600)
         ->capture_default_str();
     bench.add_flag("--json", is_json, "Print one list of rows");
 }

@@ -14,7 +14,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace headrace::engine {
 
@@ -48,9 +49,13 @@ struct KeyOptions {
 void add_nvme(CLI::App& command, KeyOptions& keys);
 void add_machine(CLI::App& command, KeyOptions& keys);
 
-// --layers and --steps: how much of a model, and how often.
+// --layers and --steps: how much of a model, and how often. The count is 0 where it is
+// not given: three, or all that a smaller model has.
 void add_part(CLI::App& command, int64_t& block_count, int64_t& step_count,
               const std::string& help_of_steps);
+
+// The option, with its number held between these. CLI::Range takes nan for a number of any range.
+CLI::Option* within(CLI::Option* option, double least, double most);
 
 // --rounds, --seconds and --json of a bench.
 void add_rounds(CLI::App& bench, uint32_t& rounds, double& seconds_min, bool& is_json);

@@ -57,8 +57,8 @@ TypedBenchNvme::TypedBenchNvme(CLI::App& bench) {
         ->delimiter(',')
         ->allow_extra_args(false)
         ->capture_default_str();
-    nvme->add_option("--seconds", command.seconds_min, "Of each measurement, at least")
-        ->check(CLI::Range(0.0, 3600.0))
+    within(nvme->add_option("--seconds", command.seconds_min, "Of each measurement, at least"), 0,
+           3600)
         ->capture_default_str();
     nvme->add_option("--sustained-bytes,--bytes", sustained,
                      "Written at most to find the rate that lasts [twice the size]");

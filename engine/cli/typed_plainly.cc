@@ -51,8 +51,8 @@ TypedDoctor::TypedDoctor(CLI::App& parent) {
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
     doctor->add_option("--out", command.out, "A machine file to write instead");
-    doctor->add_option("--seconds", command.seconds, "How long it may take, about")
-        ->check(CLI::Range(0.1, 3600.0))
+    within(doctor->add_option("--seconds", command.seconds, "How long it may take, about"), 0.1,
+           3600)
         ->capture_default_str();
 }
 

@@ -99,6 +99,7 @@ TypedPlan::TypedPlan(CLI::App& parent) {
     CLI::App* plan = parent.add_subcommand(
         "plan", "Foretell a run on a machine: what fits where, how long a step takes, what binds");
     plan->add_option("what", words, what_help)->required();
+    add_nvme(*plan, keys);
     plan->add_option("--machine", command.machine_file,
                      "What the machine has and how fast it is: see configs/hardware [this one, as "
                      "doctor --probe measured it]");
@@ -113,12 +114,12 @@ TypedPlan::TypedPlan(CLI::App& parent) {
         ->capture_default_str();
     plan->add_flag("--json", command.is_json, "Print one JSON object");
     plan->add_option("--html", command.html_file, "Draw the step into this file too");
-    plan->add_option("--price", command.price_per_hour, "Of an hour, in any currency")
-        ->check(CLI::Range(0.0, 1e6));
+    within(plan->add_option("--price", command.price_per_hour, "Of an hour, in any currency"), 0,
+           1e6);
 }
 
 CommandLine TypedPlan::read() const {
-    return command_on_one("plan", command, words, {});
+    return command_on_one("plan", command, words, keys);
 }
 
 TypedRehearse::TypedRehearse(CLI::App& parent) {
@@ -126,6 +127,7 @@ TypedRehearse::TypedRehearse(CLI::App& parent) {
         "rehearse", "Turn a few steps on a part of the model, and scale them to the whole");
     rehearse->add_option("what", words, what_help)->required();
     add_part(*rehearse, command.block_count, command.step_count, "Steps that are measured");
+    add_nvme(*rehearse, keys);
     add_machine(*rehearse, keys);
     rehearse->add_flag("--json", command.is_json, "Print one object");
 }

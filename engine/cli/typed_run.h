@@ -22,6 +22,7 @@ struct TypedPlan {
 
     std::vector<std::string> words;
     PlanCommand command;
+    KeyOptions keys;
 };
 
 struct TypedRehearse {

@@ -22,6 +22,7 @@ import tiny
 
 PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 FAILED, USAGE, DOES_NOT_FIT, BAD_DATA, DIVERGED = 1, 2, 3, 4, 5
+MACHINE = Path(__file__).resolve().parents[3] / "configs/hardware/rtx4090.yaml"
 SMALL = ("gpu_budget=32MiB", "ram_budget=32MiB", "compute_threads=1", "max_steps=2")
 ON_NVME = ("parameters=nvme", "optimizer=nvme")  # though memory would hold it
 # Root may write anywhere, until it gives that up.
@@ -212,6 +213,42 @@ class BadInputTest(unittest.TestCase):
         self.refused(USAGE, [self.folder / "absent.yaml"], "train", self.folder / "absent.yaml")
         self.refused(USAGE, ["learning_rate=1e-5"], "train", self.one, self.chat, "--lr", "1e-5")
         self.refused(USAGE, ["'train'"], "trian", self.one, self.chat)
+
+    def test_what_is_no_file_is_told(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        shape = self.folder / "shape.json"
+        shape.mkdir()
+        for machine in (self.folder, pipe, "/dev/zero"):
+            self.refused(USAGE, [machine, "not a file"], "plan", self.one, "--machine", machine)
+        self.refused(BAD_DATA, [shape], "plan", shape, "--machine", MACHINE)
+        self.refused(BAD_DATA, [shape], "random-model", shape, self.folder / "x")
+        model = self.copy_of(self.one)
+        (model / "config.json").unlink()
+        (model / "config.json").mkdir()
+        self.refused(BAD_DATA, [model / "config.json"], *self.job(model, self.tokens))
+        self.refused(USAGE, [pipe], "train", pipe)
+        for data in (pipe, "/dev/zero"):
+            self.refused(BAD_DATA, [data, "write it to a file"], *self.job(self.one, data))
+
+    def test_a_shape_that_cannot_be_computed_is_not_rehearsed(self):
+        config = json.loads((self.one / "config.json").read_text())
+        shape = self.folder / "shape.json"
+        shape.write_text(json.dumps(config | {
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 16}))
+        self.assertEqual(self.program.run("plan", shape, "--machine", MACHINE).code, 0)
+        for words in (("rehearse",), ("tune",), ("bench", "step")):
+            for card in ((), (f"emulate={MACHINE}",)):
+                self.refused(BAD_DATA, [shape, "Qwen3ForCausalLM", "plan"], *words, shape,
+                             "--machine", MACHINE, "--nvme", self.nvme, *card)
+
+    def test_numbers_that_are_none(self):
+        for number in ("nan", "inf", "-1", "many"):
+            for words in (("plan", self.one, "--price"), ("doctor", "--probe", "--seconds"),
+                          ("bench", "adam", "--seconds")):
+                self.refused(USAGE, [words[-1], number], *words, number)
+        self.refused(USAGE, ["gradient_accumulation_steps", "32767"],
+                     *self.job(self.one, self.tokens, "gradient_accumulation_steps=32768"))
 
     def test_a_run_file_that_is_cut_off_is_told(self):
         with open("/dev/full", "w") as full:

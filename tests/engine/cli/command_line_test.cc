@@ -77,6 +77,9 @@ TEST(CommandLineTest, rehearse_takes_a_run_file_or_a_model) {
     EXPECT_EQ(exit_of({"rehearse"}).code, 2);
     EXPECT_EQ(exit_of({"rehearse", "a", "b"}).code, 2);
     EXPECT_EQ(exit_of({"rehearse", "a", "--layers", "0"}).code, 2);
+    const auto drives = parsed<RehearseCommand>({"rehearse", "a", "--nvme", "/a", "--nvme", "/b"});
+    EXPECT_EQ(drives.block_count, 0) << "as many as it has, three at most";
+    EXPECT_THAT(drives.overrides, ElementsAre("offload.nvme_paths=[/a, /b]"));
 }
 
 TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
@@ -87,6 +90,9 @@ TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
     EXPECT_EQ(command.price_per_hour, 0.4);
     EXPECT_THAT(command.overrides, ElementsAre("max_length=4096"));
     EXPECT_THAT(exit_of({"plan", "a", "b", "--machine", "m.yaml"}).text, HasSubstr("2 of them"));
+    EXPECT_THAT(exit_of({"plan", "a", "--price", "nan"}).text, HasSubstr("nan not in range 0 to"));
+    EXPECT_THAT(parsed<PlanCommand>({"plan", "a", "--nvme", "/a"}).overrides,
+                ElementsAre("offload.nvme_paths=[/a]"));
     const auto here = parsed<PlanCommand>({"plan", "a", "--ranks", "16", "--stage", "3"});
     EXPECT_EQ(here.machine_file, "") << "this machine";
     EXPECT_EQ(here.rank_count, 16u);

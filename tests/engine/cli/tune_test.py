@@ -60,6 +60,12 @@ class TuneTest(unittest.TestCase):
     def tune(self, *more, what=None, options={}):
         return self.program.run(*self.words(what, more, options), folder=self.folder)
 
+    def test_a_model_of_fewer_than_three_blocks_is_rehearsed_whole(self):
+        done = self.program.run("rehearse", self.folder / "one/config.json", "--machine",
+                                self.machine, "--steps", 1, "max_length=32", *SMALL)
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("2 of 2 blocks", done.out)
+
     def assert_nothing_left(self):
         self.assertEqual(list((self.folder / "nvme").iterdir()), [])
         self.assertFalse((self.folder / "out").exists())
