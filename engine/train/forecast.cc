@@ -152,7 +152,6 @@ std::optional<CommitAtSaves> with_commits_at_saves(const RunForecast& forecast,
     RunConfig rarer = config;
     rarer.offload.commit = CommitMode::at_saves;
     offload::Question question = question_of(forecast.placement.workload, effort, rarer, site);
-    question.twice_share_hint = forecast.placement.choice.twice_share;
     question.simulation_count_max = smaller_states_simulations_max;
     const auto answer = offload::find_plan(question);
     if (!answer) return std::nullopt;
