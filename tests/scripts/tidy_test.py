@@ -69,6 +69,7 @@ LINES = [
     ("environment", "engine/run.cc", 'getenv("HOME");'),
     ("open", "engine/run.cc", '::open("x", O_RDONLY);'),
     ("stream", "offload/part.cc", 'std::ifstream file("x");'),
+    ("istreambuf", "engine/run.cc", "std::istreambuf_iterator<char> begin(file);"),
     ("mmap", "engine/run.cc", "mmap(nullptr, 1, 2, 3, 4, 5);"),
     ("new", "engine/run.cc", "auto* run = new Run;"),
     ("malloc", "engine/run.cc", "void* bytes = std::malloc(5);"),

@@ -271,7 +271,7 @@ class EndToEndTest(unittest.TestCase):
         tokens = self.data / "tokens.jsonl"
         hashes = {self.train(self.tied, tokens, self.folder / "out", "max_steps=2",
                              f"gradient_accumulation_steps={count}").fact("sha256")
-                  for count in (4, 100000)}
+                  for count in (4, 32767)}
         self.assertEqual(len(hashes), 1)
 
     def test_models_are_found_in_the_hub_cache(self):
