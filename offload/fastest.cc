@@ -40,20 +40,23 @@ class Race {
     bool is_worth_simulating(double bound_s) const { return bound_s < worth_simulating * best_s_; }
 
     // The step over the share of updates computed twice has one valley, with ripples: from where
-    // the bound is the least it is followed downwards.
+    // the bound is the least, which knows no latency and so is early, it is followed downwards.
     void enter(const Promise& one) {
         const double before_s = best_s_;
         const double step_s = simulate_it(one.choice);
-        if (!can_update_twice(question_, one.choice) || step_s >= before_s) return;
+        if (!can_update_twice(question_, one.choice)) return;
         if (step_s <= is_at_bound * one.bound_s) return;
-        for (const double direction : {twice_grid, -twice_grid}) {
-            Choice choice = one.choice;
-            choice.twice_share += direction;
-            for (int misses = 0;
-                 misses < misses_max && choice.twice_share >= 0 && choice.twice_share <= 1;
-                 choice.twice_share += direction) {
-                if (!improves(choice)) misses++;
-            }
+        const bool is_better = step_s < before_s;
+        follow(one.choice, twice_grid, is_better ? misses_max : 1);
+        if (is_better) follow(one.choice, -twice_grid, misses_max);
+    }
+
+    void follow(Choice choice, double direction, int miss_count_max) {
+        choice.twice_share += direction;
+        for (int misses = 0;
+             misses < miss_count_max && choice.twice_share >= 0 && choice.twice_share <= 1;
+             choice.twice_share += direction) {
+            if (!improves(choice)) misses++;
         }
     }
 
