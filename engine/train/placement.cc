@@ -130,9 +130,10 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
                                    tier_line("nvme", needs.nvme_bytes, budgets.nvme_bytes));
     if (is_free_space && needs.nvme_bytes > budgets.nvme_bytes) {
         text += fmt::format(
-            "; on nvme_paths ({}) a store may take {} now: free {} more there, or name another "
-            "drive",
-            fmt::join(config.offload.nvme_paths, ", "), format_bytes(budgets.nvme_bytes),
+            "; on nvme_paths ({}) the store needs {} ({} bytes) and may take {} ({} bytes) of what "
+            "is free: free {} more there, or name another drive",
+            fmt::join(config.offload.nvme_paths, ", "), format_bytes(needs.nvme_bytes),
+            needs.nvme_bytes, format_bytes(budgets.nvme_bytes), budgets.nvme_bytes,
             format_bytes(needs.nvme_bytes - budgets.nvme_bytes));
     }
     if (lacking_bytes == 0) {

@@ -377,6 +377,8 @@ class BadInputTest(unittest.TestCase):
         outcome = self.refused(DOES_NOT_FIT, [drive, "free", "needs"],
                                *self.job(self.one, self.tokens, nvme=drive))
         self.assertRegex(outcome.err, r"nvme [\d.]+ MiB of [\d.]+ KiB \(too little\)")
+        needed, free = (int(number) for number in re.findall(r"\((\d+) bytes\)", outcome.err))
+        self.assertGreater(needed, free)
         self.assertRegex(outcome.err, r"free [\d.]+ MiB more there, or name another drive")
         self.assertEqual(sorted(path.name for path in drive.iterdir()), before)
         (drive / "more").write_bytes(b"x" * (500 << 10))

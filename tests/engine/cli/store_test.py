@@ -375,7 +375,7 @@ class StoreTest(unittest.TestCase):
         before = sorted(drive.iterdir())
         told = self.ended(DOES_NOT_FIT, *self.job(drives=[drive]),
                           parts=["this job does not fit", "on nvme_paths", drive,
-                                 "a store may take 1.9", "more there, or name another drive"])
+                                 "may take 1.9", "more there, or name another drive"])
         self.assertNotIn("nvme_budget=", told.err)  # no setting makes room
         self.assertEqual(sorted(drive.iterdir()), before)
         # With the room it has it fits; and then also beside an old store that it replaces.
