@@ -32,17 +32,12 @@ double bytes(const Workload& workload, Kind kind, uint32_t part) {
     return static_cast<double>(bytes_of_value(workload, {.kind = kind, .of = part}));
 }
 
-bool is_twice(const Plan& plan, uint32_t part) {
-    return !plan.twice.empty() && plan.twice[part];
-}
-
-void add_part(const Workload& workload, const Plan& plan, uint32_t part, Step& step) {
-    Work& work = step.whole;
+void add_part(const Workload& workload, const Plan& plan, uint32_t part, Work& work) {
     const PartHomes& homes = plan.homes[part];
     const double hi = bytes(workload, Kind::hi, part);
     const double opt = bytes(workload, Kind::opt, part);
     const double stash = bytes(workload, Kind::stash, part);
-    const bool updates_twice = is_twice(plan, part);
+    const bool updates_twice = is_updated_twice(plan, part);
     const bool is_durable = commits_every_step(plan);
     if (homes.hi == Tier::nvme) work.nvme_read += hi;
     if (homes.opt == Tier::nvme) work.nvme_read += opt;
@@ -84,7 +79,7 @@ Updates updates_of(const Workload& workload, const Plan& plan) {
         const double opt = homes.opt == Tier::nvme ? bytes(workload, Kind::opt, part) : 0;
         updates.read += hi + opt;
         if (homes.stash == Tier::nvme) updates.read += bytes(workload, Kind::stash, part);
-        (is_twice(plan, part) ? updates.twice_write : updates.gated_write) += hi + opt;
+        (is_updated_twice(plan, part) ? updates.twice_write : updates.gated_write) += hi + opt;
         most_hi = std::max(most_hi, hi);
         most_opt = std::max(most_opt, opt);
         updates.element_count += static_cast<double>(workload.layout.parts[part].element_count);
@@ -107,7 +102,7 @@ void add_second_fetches(const Workload& workload, const Plan& plan, Step& step) 
     double again = 0;
     double held = 0;
     for (uint32_t part = 0; part < plan.homes.size(); ++part) {
-        const bool updates_twice = is_twice(plan, part);
+        const bool updates_twice = is_updated_twice(plan, part);
         const bool is_late =
             workload.layout.parts[part].layer + plan.window + 1 >= layer_count(workload);
         const double hi = bytes(workload, Kind::hi, part);
@@ -195,7 +190,8 @@ double bound_s(const Workload& workload, const Plan& plan, const Machine& machin
     CHECK_EQ(plan.act_homes.size(), layer_count(workload));
     CHECK_TEXT(find_fault(machine).empty(), find_fault(machine));
     Step step;
-    for (uint32_t part = 0; part < plan.homes.size(); ++part) add_part(workload, plan, part, step);
+    for (uint32_t part = 0; part < plan.homes.size(); ++part)
+        add_part(workload, plan, part, step.whole);
     add_updates(workload, plan, step);
     add_second_fetches(workload, plan, step);
     add_layers(workload, plan, effort, step);

@@ -44,7 +44,7 @@ class Race {
     void enter(const Promise& one) {
         const double before_s = best_s_;
         const double step_s = simulate_it(one.choice);
-        if (!can_update_twice(question_, one.choice)) return;
+        if (!has_open_share(question_, one.choice)) return;
         if (step_s <= is_at_bound * one.bound_s) return;
         const bool is_better = step_s < before_s;
         follow(one.choice, twice_grid, is_better ? misses_max : 1);

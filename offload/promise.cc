@@ -143,38 +143,37 @@ class Promises {
         }
     }
 
-    // The share of updates computed twice that the bound likes best.
-    void share_updates(Choice& choice) const {
-        choice.twice_share = question().fixed.twice_share.value_or(0);
-        if (!can_update_twice(question(), choice)) return;
-        double least_s = bound_of(room_, choice);
+    // With the share of updates computed twice that the bound likes best.
+    Promise with_best_share(const Choice& choice) const {
+        Promise best{choice, bound_of(room_, choice)};
+        if (!has_open_share(question(), choice)) return best;
         for (Choice more = choice; more.twice_share < 1;) {
             more.twice_share += twice_grid;
             const double more_s = bound_of(room_, more);
-            if (more_s >= worth_sharing * least_s) continue;
-            least_s = more_s;
-            choice = more;
+            if (more_s < worth_sharing * best.bound_s) best = {more, more_s};
         }
+        return best;
     }
 
     void promise(Choice choice) {
-        share_updates(choice);
-        const bool is_known =
-            std::ranges::find(promises_, choice, &Promise::choice) != promises_.end();
-        if (is_known || !room_.fits(choice)) return;
-        promises_.push_back({choice, bound_of(room_, choice)});
+        choice.twice_share = question().fixed.twice_share.value_or(0);
+        if (std::ranges::find(tried_, choice) != tried_.end()) return;
+        tried_.push_back(choice);
+        if (!room_.fits(choice)) return;  // at any share: no slot depends on it
+        promises_.push_back(with_best_share(choice));
         CHECK_GT(promises_.back().bound_s, 0.0);
     }
 
     Room& room_;
     Reach reach_ = Reach::memory;
     bool keeps_nothing_ = false;  // some choice that could keep on the drive
+    std::vector<Choice> tried_;   // each before its share
     std::vector<Promise> promises_;
 };
 
 }  // namespace
 
-bool can_update_twice(const Question& question, const Choice& choice) {
+bool has_open_share(const Question& question, const Choice& choice) {
     return !question.fixed.twice_share && choice.hi == Tier::nvme && choice.opt == Tier::nvme;
 }
 

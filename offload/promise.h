@@ -18,7 +18,8 @@ struct Promise {
 };
 
 inline constexpr double twice_grid = 0.125;
-bool can_update_twice(const Question& question, const Choice& choice);
+// Whether that share is the search's to choose.
+bool has_open_share(const Question& question, const Choice& choice);
 
 double bound_of(const Room& room, const Choice& choice);
 

@@ -283,7 +283,7 @@ const char* find_twice_fault(const Workload& workload, const Plan& plan) {
     if (plan.twice.size() != plan.homes.size()) return "twice is not one per part";
     for (uint32_t part = 0; part < part_count(workload); ++part) {
         if (!plan.twice[part]) continue;
-        if (plan.homes[part].hi != Tier::nvme || plan.homes[part].opt != Tier::nvme) {
+        if (!plan.homes[part].is_updated_from_nvme()) {
             return "an update is computed twice only where weight and state are on nvme";
         }
         if (!can_update_twice(workload, part)) {
@@ -306,8 +306,7 @@ std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartH
     std::vector<bool> twice(homes.size(), false);
     Spread spread(share);
     for (uint32_t part = 0; part < twice.size(); ++part) {
-        const bool is_on_nvme = homes[part].hi == Tier::nvme && homes[part].opt == Tier::nvme;
-        if (!is_on_nvme || !can_update_twice(workload, part)) continue;
+        if (!homes[part].is_updated_from_nvme() || !can_update_twice(workload, part)) continue;
         twice[part] = spread.next();
     }
     return twice;
@@ -331,10 +330,7 @@ bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier) {
 }
 
 bool has_stash_out(const Plan& plan) {
-    const auto is_twice_at_any_share = [](const PartHomes& homes) {
-        return homes.hi == Tier::nvme && homes.opt == Tier::nvme;
-    };
-    return std::ranges::any_of(plan.homes, is_twice_at_any_share) &&
+    return std::ranges::any_of(plan.homes, &PartHomes::is_updated_from_nvme) &&
            std::ranges::count(plan.homes, Tier::nvme, &PartHomes::stash) > 0;
 }
 

@@ -25,6 +25,9 @@ struct PartHomes {
     Tier opt = Tier::nvme;
     Tier stash = Tier::nvme;
     Tier acc = Tier::nvme;
+
+    // What an update replaces comes from the drive, and goes there.
+    bool is_updated_from_nvme() const { return hi == Tier::nvme && opt == Tier::nvme; }
     bool operator==(const PartHomes&) const = default;
 };
 
@@ -106,6 +109,10 @@ bool needs_acc_home(const Workload& workload, const Plan& plan, uint32_t part, u
 // Not where two layers use the part (both need its new weight before backward reaches its owner),
 // nor in the head, whose forward and backward are one visit.
 bool can_update_twice(const Workload& workload, uint32_t part);
+
+inline bool is_updated_twice(const Plan& plan, uint32_t part) {
+    return !plan.twice.empty() && plan.twice[part];
+}
 
 // Plan::twice for a share, 0 to 1 (CHECK), of the parts that can, spread over the layers.
 std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartHomes>& homes,

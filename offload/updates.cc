@@ -77,8 +77,4 @@ void update_hi(Period& period, uint32_t part) {
     period.out.hold(hi.slot, hi.after);
 }
 
-bool is_updated_twice(const Plan& plan, uint32_t part) {
-    return !plan.twice.empty() && plan.twice[part];
-}
-
 }  // namespace headrace::offload

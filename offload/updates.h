@@ -14,6 +14,4 @@ void update(Period& period, uint32_t part);
 // the rest of the state stay as they were, for the second one, update(), to start from.
 void update_hi(Period& period, uint32_t part);
 
-bool is_updated_twice(const Plan& plan, uint32_t part);
-
 }  // namespace headrace::offload

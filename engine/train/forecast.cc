@@ -15,6 +15,7 @@
 #include "engine/train/purposes.h"
 #include "offload/bound.h"
 #include "offload/build.h"
+#include "offload/sizes.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -143,6 +144,11 @@ std::vector<SmallerStates> with_states(const RunForecast& forecast, const offloa
              .written_bytes = moved_bytes(answer->best.forecast, LaneKind::nvme_write)}};
 }
 
+uint64_t nvme_bytes_of(const offload::Question& question, const offload::Plan& plan) {
+    if (question.store_bytes) return question.store_bytes(lay_slots(question.workload, plan));
+    return bytes_needed(question.workload, plan).nvme_bytes;
+}
+
 // The same job committed at saves, where a step commits now.
 std::optional<CommitAtSaves> with_commits_at_saves(const RunForecast& forecast,
                                                    const offload::Effort& effort,
@@ -160,9 +166,9 @@ std::optional<CommitAtSaves> with_commits_at_saves(const RunForecast& forecast,
                            .written_bytes = moved_bytes(best.forecast, LaneKind::nvme_write),
                            .nvme_bytes = best.needs.nvme_bytes};
     if (may_keep_one_copy(rarer, site.path_count)) {
-        question.commits.copies = offload::Copies::one;
-        const auto leaner = offload::find_plan(question);
-        if (leaner) at_saves.one_copy_bytes = leaner->best.needs.nvme_bytes;
+        offload::Plan leaner = best.plan;
+        leaner.durable_copies = offload::Copies::one;
+        at_saves.one_copy_bytes = nvme_bytes_of(question, leaner);
     }
     const bool is_gentler = at_saves.written_bytes < forecast.written_bytes ||
                             at_saves.nvme_bytes < forecast.placement.needs.nvme_bytes * 99 / 100;

@@ -248,8 +248,7 @@ std::string describe_commit(const RunConfig& config, const Plan& plan) {
     }
     if (plan.durable_copies == offload::Copies::one) {
         return "commit: at the end, or when asked to stop; there is room for one copy of it all, "
-               "so "
-               "a crash costs the whole run, also one that was resumed";
+               "so a crash costs the whole run, also one that was resumed";
     }
     if (!config.save_steps) {
         return "commit: at the end, or when asked to stop: a crash costs the whole run; save_steps "

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/train/rounds.h"
+#include "offload/promise.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -21,7 +22,6 @@ namespace {
 
 // A placement that is foretold to take so much longer than the planner's is not measured.
 constexpr double foretold_max = 1.5;
-constexpr double twice_step = 0.125;
 
 // The run file with one thing fixed that it leaves open.
 struct Variation {
@@ -88,8 +88,8 @@ class Variations {
 
     void add_shares() {
         if (planned_.base != offload::Base::nvme) return;
-        for (const double share :
-             {choice_.twice_share - twice_step, choice_.twice_share + twice_step}) {
+        for (const double share : {choice_.twice_share - offload::twice_grid,
+                                   choice_.twice_share + offload::twice_grid}) {
             if (share < 0 || share > 1) continue;
             add(fmt::format("{:.3g}% updated twice", 100 * share),
                 [&](OffloadConfig& offload) { offload.advanced.update_twice = share; });
