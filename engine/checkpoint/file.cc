@@ -183,6 +183,16 @@ Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max) 
     return text;
 }
 
+std::filesystem::path nearest_existing(const std::string& folder, std::error_code& failure) {
+    namespace fs = std::filesystem;
+    CHECK(!folder.empty());
+    fs::path above = fs::absolute(folder, failure);
+    while (!failure && !fs::exists(above, failure) && above.has_relative_path()) {
+        above = above.parent_path();
+    }
+    return above;
+}
+
 Status sync_folder(const std::string& folder) {
     CHECK(!folder.empty());
     const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <system_error>
 
 #include "offload/result.h"
 
@@ -79,6 +81,9 @@ class OutputFile {
 
 // The whole file as text. Error: as InputFile, or (bad_data) larger than size_bytes_max.
 offload::Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max);
+
+// The folder itself, or the nearest one above it that is there: where folders will be made.
+std::filesystem::path nearest_existing(const std::string& folder, std::error_code& failure);
 
 // Makes the names in a folder durable. Blocks.
 offload::Status sync_folder(const std::string& folder);

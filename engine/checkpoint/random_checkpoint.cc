@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/checkpoint/file.h"
 #include "engine/checkpoint/staging.h"
 #include "engine/checkpoint/weight_recipe.h"
 #include "engine/checkpoint/writer.h"
@@ -110,10 +111,7 @@ Result<json> config_of(const RandomCheckpointOptions& options) {
 
 Status check_room(const RandomCheckpointOptions& options, uint64_t needed_bytes) {
     std::error_code failure;
-    fs::path above = fs::absolute(options.target_folder, failure);
-    while (!failure && !fs::exists(above, failure) && above.has_relative_path()) {
-        above = above.parent_path();
-    }
+    const fs::path above = nearest_existing(options.target_folder, failure);
     const fs::space_info space = fs::space(above, failure);
     if (failure || space.available >= needed_bytes) return {};
     return Error{ErrorCode::does_not_fit,

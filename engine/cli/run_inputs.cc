@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/file.h"
 #include "engine/checkpoint/find_model.h"
 #include "engine/cli/shape_of_model.h"
 #include "engine/data/prepare.h"
@@ -105,16 +106,6 @@ Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<st
         fmt::format("max_length is {}: the model has no more positions", model.max_positions));
     loaded.config.max_length = model.max_positions;
     return {};
-}
-
-// The folder itself, or the nearest one above it that is there: where folders will be made.
-fs::path nearest_existing(const std::string& folder, std::error_code& failure) {
-    CHECK(!folder.empty());
-    fs::path above = fs::absolute(folder, failure);
-    while (!failure && !fs::exists(above, failure) && above.has_relative_path()) {
-        above = above.parent_path();
-    }
-    return above;
 }
 
 Status check_output_dir(const std::string& output_dir) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/checkpoint/file.h"
 #include "engine/train/run_store.h"
 #include "nvme/run_folder.h"
 #include "offload/check.h"
@@ -23,23 +24,14 @@ bool is_on_same_file_system(const std::filesystem::path& one, const std::string&
     return facts.st_dev == other_facts.st_dev;
 }
 
-// The folder, or the nearest one above it that is there.
-std::filesystem::path nearest_existing(const std::string& folder) {
-    std::error_code failure;
-    std::filesystem::path above = std::filesystem::absolute(folder, failure);
-    while (!failure && !std::filesystem::exists(above, failure) && above.has_relative_path()) {
-        above = above.parent_path();
-    }
-    return above;
-}
-
 }  // namespace
 
 uint64_t room_for_store(const RunConfig& config, uint64_t result_bytes) {
     const std::vector<std::string>& paths = config.offload.nvme_paths;
     CHECK(!paths.empty());
     const uint64_t room_bytes = nvme::room_on_paths(paths, store_name_of(config));
-    const std::filesystem::path output = nearest_existing(config.output_dir);
+    std::error_code failure;  // then it shares no drive
+    const std::filesystem::path output = nearest_existing(config.output_dir, failure);
     const bool shares = std::ranges::any_of(
         paths, [&](const std::string& path) { return is_on_same_file_system(output, path); });
     const uint64_t kept_bytes = room_bytes / margin_divisor + (shares ? result_bytes : 0);
