@@ -28,18 +28,16 @@ std::vector<BenchRow> rows_of(const std::vector<Group>& groups) {
 }  // namespace
 
 offload::Status run_command(const BenchNvmeCommand& command, const CommandContext& context) {
-    NvmeBenchContext surroundings{.drive_cache = context.environment.drive_cache,
-                                  .now_unix_s = std::time(nullptr),
-                                  .should_stop = [&context] { return context.stop_signal() != 0; },
-                                  .say = {},
-                                  .on_stuck =
-                                      [&context](const std::string& why) {
-                                          context.terminal.fail(why);
-                                          _exit(static_cast<int>(offload::ErrorCode::failed));
-                                      }};
-    if (!command.is_json) {
-        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
+    const NvmeBenchContext surroundings{
+        .drive_cache = context.environment.drive_cache,
+        .now_unix_s = std::time(nullptr),
+        .should_stop = [&context] { return context.stop_signal() != 0; },
+        .say = context.say_unless(command.is_json),
+        .on_stuck =
+            [&context](const std::string& why) {
+                context.terminal.fail(why);
+                _exit(static_cast<int>(offload::ErrorCode::failed));
+            }};
     const auto groups = bench_nvme(command, surroundings);
     if (!groups) return groups.error();
     if (!command.is_json) {
@@ -57,9 +55,7 @@ offload::Status run_command(const BenchAdamCommand& command, const CommandContex
     AdamBenchContext surroundings{.core_count = static_cast<uint32_t>(usable_core_count()),
                                   .free_bytes = read_machine().ram_free_bytes(),
                                   .should_stop = [&context] { return context.stop_signal() != 0; }};
-    if (!command.is_json) {
-        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
+    surroundings.say = context.say_unless(command.is_json);
     const auto groups = bench_adam(command, surroundings);
     if (!groups) return groups.error();
     if (command.is_json) return context.terminal.print(json_of(rows_of(*groups)));
@@ -74,9 +70,7 @@ offload::Status run_command(const BenchLinkCommand& command, const CommandContex
     LinkBenchContext surroundings{.core_count = static_cast<uint32_t>(usable_core_count()),
                                   .free_bytes = read_machine().ram_free_bytes(),
                                   .should_stop = [&context] { return context.stop_signal() != 0; }};
-    if (!command.is_json) {
-        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
+    surroundings.say = context.say_unless(command.is_json);
     const auto bench = bench_link(command, surroundings);
     if (!bench) return bench.error();
     std::vector<BenchRow> rows = bench->copies;

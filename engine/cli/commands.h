@@ -17,6 +17,12 @@ struct CommandContext {
     Terminal& terminal;
     std::function<int()> stop_signal;  // the number of the signal that asks to stop, or 0
     const ProgramHooks& hooks;
+
+    // Progress, for people: nothing where a command prints JSON.
+    std::function<void(const std::string&)> say_unless(bool is_json) const {
+        if (is_json) return {};
+        return [this](const std::string& line) { terminal.say(line); };
+    }
 };
 
 offload::Status run_command(const TrainCommand& command, const CommandContext& context);

@@ -21,9 +21,7 @@ offload::Status run_command(const BenchGemmCommand& command, const CommandContex
                                     : static_cast<int>(usable_core_count()),
         .free_bytes = read_machine().ram_free_bytes(),
         .should_stop = [&context] { return context.stop_signal() != 0; }};
-    if (!command.is_json) {
-        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
+    surroundings.say = context.say_unless(command.is_json);
     const auto bench = bench_gemm(command, shape, surroundings);
     if (!bench) return bench.error();
     if (command.is_json) return context.terminal.print(json_of(bench->rows));

@@ -22,9 +22,7 @@ offload::Status run_command(const BenchStepCommand& command, const CommandContex
         .inputs = *inputs,
         .reporter = rehearsal_reporter(Notes::kept_back, context),
         .model_name = std::filesystem::path(source->loaded.config.model).stem().string()};
-    if (!command.is_json) {
-        surroundings.say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
+    surroundings.say = context.say_unless(command.is_json);
     const Result<StepBench> bench = bench_step(command, surroundings);
     if (!bench) return bench.error();
     if (command.is_json) return context.terminal.print(json_of(bench->rows));

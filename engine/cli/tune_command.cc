@@ -107,11 +107,8 @@ Status learn_rates(const TuneCommand& command, const CommandContext& context,
     const bool has_drives =
         source.machine && (source.machine->machine.drive.read_bytes_per_s > 0 || paths.empty());
     if (has_drives || !source.loaded.config.machine.empty()) return {};
-    std::function<void(const std::string&)> say;
-    if (!command.is_json) {
-        say = [&context](const std::string& line) { context.terminal.say(line); };
-        say("the rates of this machine are not known yet: measuring them, about 20 s");
-    }
+    const auto say = context.say_unless(command.is_json);
+    if (say) say("the rates of this machine are not known yet: measuring them, about 20 s");
     Result<MeasuredMachine> measured = measure_and_keep(
         {.nvme_paths = paths, .is_probe = true, .model = {}, .out = {}}, context, say);
     if (!measured) return measured.error();
@@ -136,12 +133,9 @@ Status run_command(const TuneCommand& command, const CommandContext& context) {
                               .round_count = command.round_count};
     Result<Tuning> tuning = find_candidates(*inputs, options);
     if (!tuning) return tuning.error();
-    std::function<void(const std::string&)> say;
-    if (!command.is_json) {
-        say = [&context](const std::string& line) { context.terminal.say(line); };
-    }
     const Status measured =
-        measure(*tuning, *inputs, options, rehearsal_reporter(Notes::kept_back, context), say);
+        measure(*tuning, *inputs, options, rehearsal_reporter(Notes::kept_back, context),
+                context.say_unless(command.is_json));
     if (!measured) return measured;
     if (!out.empty()) {
         const std::string text = run_file_of(*tuning, *source);
