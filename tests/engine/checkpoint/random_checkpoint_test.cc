@@ -14,6 +14,7 @@
 #include "engine/models/llama.h"
 #include "offload/dtype.h"
 #include "tests/engine/checkpoint/test_folder.h"
+#include "tests/engine/checkpoint/tiny_config.h"
 
 namespace headrace::engine {
 namespace {
@@ -21,11 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr const char* tiny = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-  "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 6, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128,
-  "rms_norm_eps": 1e-5, "dtype": "float32"})";
 
 TEST(RandomCheckpointTest, elements_are_normal_and_depend_on_seed_tensor_and_place_alone) {
     std::vector<uint16_t> all(1 << 20);
@@ -56,7 +52,7 @@ TEST(RandomCheckpointTest, elements_are_normal_and_depend_on_seed_tensor_and_pla
 TEST(RandomCheckpointTest, writes_the_model_twice_alike_with_as_many_blocks_as_asked) {
     const TestFolder folder;
     for (const char* name : {"one", "two"}) {
-        const auto status = write_random_checkpoint({.config_text = tiny,
+        const auto status = write_random_checkpoint({.config_text = tiny_config,
                                                      .source = "config.json",
                                                      .target_folder = folder / name,
                                                      .block_count = 2});
@@ -98,15 +94,15 @@ TEST(RandomCheckpointTest, what_cannot_be_written_is_refused_and_leaves_nothing)
     EXPECT_THAT(refusal("{", 0), HasSubstr("config.json"));
     EXPECT_THAT(refusal("[]", 0), HasSubstr("not a JSON object"));
     EXPECT_THAT(refusal(R"({"model_type": "mixtral"})", 0), HasSubstr("mixtral"));
-    nlohmann::json config = nlohmann::json::parse(tiny);
+    nlohmann::json config = nlohmann::json::parse(tiny_config);
     config["model_type"] = "gemma3_text";
     EXPECT_THAT(refusal(config.dump(), 0), HasSubstr("names its tensors"));
-    config = nlohmann::json::parse(tiny);
+    config = nlohmann::json::parse(tiny_config);
     config["hidden_size"] = 1 << 20;
     config["intermediate_size"] = 1 << 20;
     config["num_hidden_layers"] = 9999;
     EXPECT_THAT(refusal(config.dump(), 0), HasSubstr("are free there"));
-    const auto stopped = write_random_checkpoint({.config_text = tiny,
+    const auto stopped = write_random_checkpoint({.config_text = tiny_config,
                                                   .source = "config.json",
                                                   .target_folder = folder / "model",
                                                   .stop_signal = [] { return 2; }});

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/random_checkpoint.h"
 #include "engine/models/llama.h"
 #include "tests/engine/checkpoint/test_folder.h"
+#include "tests/engine/checkpoint/tiny_config.h"
 
 namespace headrace::engine {
 namespace {
@@ -21,17 +22,13 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-constexpr const char* tiny = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
-  "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128,
-  "rms_norm_eps": 1e-5})";
-
 class WeightRecipe : public testing::Test {
   protected:
     offload::Status write(const std::string& name, bool is_recipe) {
-        return write_random_checkpoint({.config_text = tiny,
+        return write_random_checkpoint({.config_text = tiny_config,
                                         .source = "config.json",
                                         .target_folder = folder_ / name,
+                                        .block_count = 2,
                                         .seed = 7,
                                         .is_recipe = is_recipe});
     }
