@@ -35,6 +35,9 @@ ARROWS = {
     "kernels": {"kernels", "offload"},
     "engine": {"engine", "nvme", "cpu_adam", "kernels", "offload"},
 }
+# The folders of engine/, from the lowest: each may include itself and those before it.
+ENGINE_FOLDERS = ("models", "checkpoint", "torch", "config", "data", "plan", "resume", "train",
+                  "rehearse", "cli")
 TORCH_HOME = "engine/torch/"
 TORCH_INCLUDE = re.compile(r"(torch|ATen|c10|caffe2)/")
 # Headers that would make every includer slow or unportable: their home is a .cc or .cu file.
@@ -168,6 +171,26 @@ def include_arrows(tree):
             if quoted and path not in tree.files:
                 yield Finding(file.path, line, "arrow", f'"{path}" is no file of the project; '
                               "quotes name a path from the root")
+
+
+def engine_arrows(tree):
+    def folder_of(path):
+        parts = path.split("/")
+        return parts[1] if parts[0] == "engine" and len(parts) > 2 else None
+
+    for file in tree.cpp("engine"):
+        folder = folder_of(file.path)
+        if folder is None:
+            continue
+        if folder not in ENGINE_FOLDERS:
+            yield Finding(file.path, 1, "arrow", f"engine/{folder} has no place in ENGINE_FOLDERS "
+                          "of scripts/tidy.py: say whom it may include")
+            continue
+        above = ENGINE_FOLDERS[ENGINE_FOLDERS.index(folder) + 1:]
+        for line, path, quoted in file.includes:
+            if quoted and folder_of(path) in above:
+                yield Finding(file.path, line, "arrow", f"engine/{folder} must not include {path}: "
+                              "in engine the arrows are " + " <- ".join(ENGINE_FOLDERS))
 
 
 def torch_includes(tree):
@@ -398,9 +421,9 @@ def assertions(tree):
                           "entry, and what after")
 
 
-RULES = [include_arrows, torch_includes, heavy_includes, columns, function_length, header_shape,
-         banned_calls, bare_names, listed_sources, mirrored_tests, readmes, named_paths,
-         foreign_words, assertions]
+RULES = [include_arrows, engine_arrows, torch_includes, heavy_includes, columns, function_length,
+         header_shape, banned_calls, bare_names, listed_sources, mirrored_tests, readmes,
+         named_paths, foreign_words, assertions]
 
 
 def find_faults(tree):

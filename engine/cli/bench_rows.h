@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/train/rounds.h"
+#include "engine/rehearse/rounds.h"
 
 namespace headrace::engine {
 

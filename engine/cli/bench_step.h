@@ -1,6 +1,6 @@
 // `headrace bench step`: how near a step comes to its longest lane, and what overlapping and the
-// order of passes bring. For each batch a part of the model is rehearsed (engine/train/rehearse.h)
-// in four ways:
+// order of passes bring. For each batch a part of the model is rehearsed
+// (engine/rehearse/rehearse.h) in four ways:
 //
 //   as planned          what the planner says
 //   no update twice     the same without updates computed twice
@@ -20,7 +20,7 @@
 #include "engine/cli/bench_rows.h"
 #include "engine/cli/command_line.h"
 #include "engine/cli/step_ceilings.h"
-#include "engine/train/rehearse.h"
+#include "engine/rehearse/rehearse.h"
 
 namespace headrace::engine {
 

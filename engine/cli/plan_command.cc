@@ -12,8 +12,8 @@
 #include "engine/cli/run_inputs.h"
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/machine_file.h"
-#include "engine/train/forecast.h"
-#include "engine/train/store_room.h"
+#include "engine/plan/forecast.h"
+#include "engine/resume/store_room.h"
 
 namespace headrace::engine {
 

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "engine/cli/command_line.h"
-#include "engine/train/drive_hooks.h"
+#include "engine/resume/drive_hooks.h"
 #include "offload/result.h"
 
 namespace headrace::engine {

@@ -10,7 +10,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/run_inputs.h"
 #include "engine/config/load_config.h"
-#include "engine/train/rehearse.h"
+#include "engine/rehearse/rehearse.h"
 
 namespace headrace::engine {
 

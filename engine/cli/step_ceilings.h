@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/config/run_config.h"
-#include "engine/train/rehearse.h"
+#include "engine/rehearse/rehearse.h"
 #include "kernels/host/slab.h"
 #include "nvme/probe.h"
 #include "offload/result.h"

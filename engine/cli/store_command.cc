@@ -7,7 +7,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/run_inputs.h"
 #include "engine/config/load_config.h"
-#include "engine/train/run_store.h"
+#include "engine/resume/run_store.h"
 #include "nvme/store_facts.h"
 #include "nvme/store_tools.h"
 #include "offload/units.h"

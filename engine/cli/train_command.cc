@@ -7,7 +7,7 @@
 #include "engine/cli/run_inputs.h"
 #include "engine/cli/step_line.h"
 #include "engine/config/load_config.h"
-#include "engine/train/run_store.h"
+#include "engine/resume/run_store.h"
 #include "engine/train/train.h"
 #include "offload/units.h"
 

@@ -9,7 +9,7 @@
 #include "engine/cli/commands.h"
 #include "engine/cli/probe_machine.h"
 #include "engine/cli/rehearsal_source.h"
-#include "engine/train/tune.h"
+#include "engine/rehearse/tune.h"
 #include "offload/check.h"
 
 namespace headrace::engine {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/plan/places.h"
 #include "engine/train/clock.h"
 #include "engine/train/host_card.h"
-#include "engine/train/places.h"
 #include "offload/find_fault.h"
 #include "offload/serial.h"
 #include "offload/units.h"

@@ -1,6 +1,6 @@
 // The placement of a run on this host: from its data's largest micro-batches, what the machine has
 // free and how fast it is, by the planner; and, once steps were measured, how right the planner
-// was. What place() does for any machine (engine/train/placement.h), with this one's facts.
+// was. What place() does for any machine (engine/plan/placement.h), with this one's facts.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 #include "engine/config/machine_file.h"
 #include "engine/data/batch_plan.h"
-#include "engine/train/nominal_host.h"
-#include "engine/train/placement.h"
+#include "engine/plan/nominal_host.h"
+#include "engine/plan/placement.h"
 
 namespace headrace::engine {
 

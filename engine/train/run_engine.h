@@ -9,9 +9,9 @@
 #include "engine/config/machine_file.h"
 #include "engine/config/run_config.h"
 #include "engine/data/batch_plan.h"
+#include "engine/plan/nominal_host.h"
+#include "engine/plan/placement.h"
 #include "engine/train/engine.h"
-#include "engine/train/nominal_host.h"
-#include "engine/train/placement.h"
 
 namespace headrace::engine {
 

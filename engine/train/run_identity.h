@@ -1,8 +1,8 @@
-// The identity of a run from its inputs (engine/train/identity.h says what it is for).
+// The identity of a run from its inputs (engine/resume/identity.h says what it is for).
 #pragma once
 
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/train/identity.h"
+#include "engine/resume/identity.h"
 #include "engine/train/train.h"
 
 namespace headrace::engine {

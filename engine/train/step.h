@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cpu_adam/adamw.h"
-#include "engine/config/loss_scale.h"
 #include "engine/data/batch_plan.h"
+#include "engine/resume/progress.h"
 #include "engine/torch/llama.h"
 #include "offload/exact_sum.h"
 #include "offload/run.h"
@@ -18,17 +18,6 @@
 namespace headrace::engine {
 
 enum class SkipReason : uint8_t { none, not_finite, nothing_to_train };
-
-// How far a run is, after a whole number of steps.
-struct Progress {
-    int64_t attempts = 0;          // steps tried: the position in the data
-    int64_t updates = 0;           // steps applied: Adam's step and the learning rate's
-    int64_t skipped_count = 0;     // steps not applied
-    int64_t skipped_in_a_row = 0;  // because not finite, up to the last step
-    LossScale loss_scale;          // of the next step
-    std::string history;           // SHA-256, in hex, over losses and norms of all steps
-    bool operator==(const Progress&) const = default;
-};
 
 // What the verdict says of a step, with the numbers it was made from.
 struct StepOutcome {

@@ -14,7 +14,7 @@
 #include "engine/config/machine_file.h"
 #include "engine/data/dataset.h"
 #include "engine/models/llama.h"
-#include "engine/train/drive_hooks.h"
+#include "engine/resume/drive_hooks.h"
 #include "engine/train/metrics.h"
 #include "offload/result.h"
 

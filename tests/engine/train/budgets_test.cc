@@ -12,12 +12,13 @@
 #include <regex>
 #include <set>
 
+#include "engine/plan/nominal_host.h"
+#include "engine/plan/placement.h"
+#include "engine/plan/places.h"
+#include "engine/plan/purposes.h"
+#include "engine/resume/identity.h"
 #include "engine/torch/workspace.h"
-#include "engine/train/identity.h"
-#include "engine/train/nominal_host.h"
-#include "engine/train/placement.h"
-#include "engine/train/purposes.h"
-#include "engine/train/places.h"
+#include "engine/train/engine.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"
 #include "offload/memory_store.h"

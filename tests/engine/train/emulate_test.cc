@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/models/effort.h"
-#include "engine/train/identity.h"
+#include "engine/resume/identity.h"
 #include "engine/train/resident.h"
 #include "tests/engine/train/train_run.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cpu_adam/state.h"
-#include "engine/train/identity.h"
+#include "engine/resume/identity.h"
 #include "engine/train/sha256.h"
 #include "kernels/host/slab.h"
 #include "nvme/nvme_store.h"

@@ -1,0 +1,444 @@
+#include "engine/plan/forecast.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <iterator>
+
+#include "engine/config/cores.h"
+#include "engine/models/effort.h"
+#include "engine/models/shape.h"
+#include "engine/plan/placement.h"
+#include "engine/plan/purposes.h"
+#include "engine/torch/workspace_bytes.h"
+#include "offload/bound.h"
+#include "offload/build.h"
+#include "offload/sizes.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Forecast;
+using offload::format_bytes;
+using offload::LaneKind;
+using offload::Machine;
+using offload::Result;
+using offload::TierBytes;
+using offload::Workload;
+
+namespace {
+
+// What must be gained for a change to be worth naming.
+constexpr double worth_naming = 0.97;
+constexpr size_t remedy_simulations_max = 3;
+constexpr size_t smaller_states_simulations_max = 1;
+
+Job job_of(const RunConfig& config, const LlamaConfig& model) {
+    const int64_t rows = config.per_device_train_batch_size;
+    const LlamaConfig plain = without_extras(model);
+    const BlockShape block = block_shape_of(plain, config.dtype, rows, config.max_length);
+    const auto thread_count = static_cast<int>(usable_core_count());
+    return {.config = model,
+            .micro_batch_count_max = config.gradient_accumulation_steps,
+            .row_count_max = rows,
+            .column_count_max = config.max_length,
+            .workspace_bytes =
+                workspace_bytes_of(plain, {.block = block, .thread_count = thread_count}),
+            .kept_bytes = kept_bytes_of(block)};
+}
+
+offload::Effort effort_of(const RunForecast& forecast) {
+    return effort_of(forecast.model, forecast.job.row_count_max, forecast.job.column_count_max);
+}
+
+// Bytes of a step.
+uint64_t moved_bytes(const Forecast& forecast, LaneKind lane) {
+    return forecast.moved_bytes[static_cast<size_t>(lane)];
+}
+
+// The same plan on a changed machine: what it cannot beat there, and what it takes.
+double bound_on(const RunForecast& forecast, const offload::Effort& effort,
+                void (*change)(Machine&)) {
+    Machine machine = forecast.machine.machine;
+    change(machine);
+    return bound_s(forecast.placement.workload, forecast.placement.plan, machine, effort);
+}
+
+double step_on(const RunForecast& forecast, const offload::Schedule& schedule,
+               const offload::Effort& effort, void (*change)(Machine&)) {
+    Machine machine = forecast.machine.machine;
+    change(machine);
+    return simulate(schedule, machine, effort).step_s;
+}
+
+// The same plan on a machine of which one thing is twice as fast.
+std::vector<Remedy> faster_machines(const RunForecast& forecast, const offload::Effort& effort) {
+    struct Change {
+        std::string_view name;
+        void (*apply)(Machine&);
+    };
+    constexpr std::array changes = {
+        Change{"a card twice as fast", [](Machine& m) { m.gpu_flops *= 2; }},
+        Change{"drives twice as fast",
+               [](Machine& m) {
+                   m.drive.read_bytes_per_s *= 2;
+                   m.drive.write_bytes_per_s *= 2;
+               }},
+        Change{"a link twice as fast",
+               [](Machine& m) {
+                   m.link.h2d_bytes_per_s *= 2;
+                   m.link.d2h_bytes_per_s *= 2;
+               }},
+        Change{"memory and update twice as fast", [](Machine& m) {
+                   m.memory_bytes_per_s *= 2;
+                   m.update_parameters_per_s *= 2;
+               }}};
+    const double worth_s = worth_naming * forecast.placement.forecast.step_s;
+    std::vector<Remedy> remedies;
+    std::optional<offload::Schedule> schedule;
+    for (const Change& change : changes) {
+        if (bound_on(forecast, effort, change.apply) >= worth_s) continue;
+        if (!schedule) {
+            schedule = build(forecast.placement.workload, forecast.placement.plan).value();
+        }
+        const double step_s = step_on(forecast, *schedule, effort, change.apply);
+        if (step_s < worth_s) remedies.push_back({std::string(change.name), step_s});
+    }
+    return remedies;
+}
+
+// The best plan of a few simulations for a machine with twice the ram.
+std::vector<Remedy> larger_memory(const RunForecast& forecast, const offload::Effort& effort,
+                                  const RunConfig& config, Site site) {
+    site.ceilings.ram_bytes *= 2;
+    const double worth_s = worth_naming * forecast.placement.forecast.step_s;
+    offload::Question question = question_of(forecast.placement.workload, effort, config, site);
+    question.commits.copies = forecast.placement.plan.durable_copies;
+    question.simulation_count_max = remedy_simulations_max;
+    question.worth_s = worth_s;
+    const auto found = search(question);
+    if (!found || !found->answer || found->answer->best.forecast.step_s >= worth_s) return {};
+    return {{"twice the ram", found->answer->best.forecast.step_s}};
+}
+
+// The same job with smaller states, where they are the largest: a guess of few simulations.
+std::vector<SmallerStates> with_states(const RunForecast& forecast, const offload::Effort& effort,
+                                       const RunConfig& config, const Site& site,
+                                       offload::StateFormat states) {
+    if (config.offload.optimizer_states != offload::StateFormat::fp32) return {};
+    if (forecast.placement.base == offload::Base::card) return {};
+    RunConfig smaller = config;
+    smaller.offload.optimizer_states = states;
+    const Result<Workload> workload =
+        workload_of(forecast.job, smaller, forecast.placement.part_bytes);
+    if (!workload) return {};
+    offload::Question question = question_of(*workload, effort, smaller, site);
+    question.commits.copies = forecast.placement.plan.durable_copies;
+    question.simulation_count_max = smaller_states_simulations_max;
+    const auto answer = offload::find_plan(question);
+    if (!answer) return {};
+    return {{.states = states,
+             .step_s = answer->best.forecast.step_s,
+             .written_bytes = moved_bytes(answer->best.forecast, LaneKind::nvme_write)}};
+}
+
+uint64_t nvme_bytes_of(const offload::Question& question, const offload::Plan& plan) {
+    if (question.store_bytes) return question.store_bytes(lay_slots(question.workload, plan));
+    return bytes_needed(question.workload, plan).nvme_bytes;
+}
+
+// The same job committed at saves, where a step commits now.
+std::optional<CommitAtSaves> with_commits_at_saves(const RunForecast& forecast,
+                                                   const offload::Effort& effort,
+                                                   const RunConfig& config, const Site& site) {
+    if (commit_of(forecast.placement.plan) != offload::CommitAt::every_step) return std::nullopt;
+    CHECK_GT(site.path_count, 0u);
+    RunConfig rarer = config;
+    rarer.offload.commit = CommitMode::at_saves;
+    offload::Question question = question_of(forecast.placement.workload, effort, rarer, site);
+    question.simulation_count_max = smaller_states_simulations_max;
+    const auto answer = offload::find_plan(question);
+    if (!answer) return std::nullopt;
+    const offload::Candidate& best = answer->best;
+    CommitAtSaves at_saves{.step_s = best.forecast.step_s,
+                           .written_bytes = moved_bytes(best.forecast, LaneKind::nvme_write),
+                           .nvme_bytes = best.needs.nvme_bytes};
+    if (may_keep_one_copy(rarer, site.path_count)) {
+        offload::Plan leaner = best.plan;
+        leaner.durable_copies = offload::Copies::one;
+        at_saves.one_copy_bytes = nvme_bytes_of(question, leaner);
+    }
+    const bool is_gentler = at_saves.written_bytes < forecast.written_bytes ||
+                            at_saves.nvme_bytes < forecast.placement.needs.nvme_bytes * 99 / 100;
+    return is_gentler ? std::optional(at_saves) : std::nullopt;
+}
+
+template <class T>
+void append(std::vector<T>& to, std::vector<T> more) {
+    to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+// What would move the step: questions that do not wait for one another, each on a thread.
+void look_around(const RunConfig& config, const Site& site, RunForecast& forecast) {
+    const offload::Effort effort = effort_of(forecast);
+    const RunForecast& asked = forecast;
+    const auto ask = [](auto question) { return std::async(std::launch::async, question); };
+    auto bf16 =
+        ask([&] { return with_states(asked, effort, config, site, offload::StateFormat::bf16); });
+    auto int8 =
+        ask([&] { return with_states(asked, effort, config, site, offload::StateFormat::int8); });
+    auto memory = ask([&] { return larger_memory(asked, effort, config, site); });
+    auto saves = ask([&] { return with_commits_at_saves(asked, effort, config, site); });
+    std::vector<Remedy> remedies = faster_machines(asked, effort);
+    append(remedies, memory.get());
+    std::ranges::sort(remedies, {}, &Remedy::step_s);
+    std::vector<SmallerStates> smaller_states = bf16.get();
+    append(smaller_states, int8.get());
+    forecast.at_saves = saves.get();
+    if (forecast.placement.base != offload::Base::card) {
+        forecast.lora = estimate_lora(forecast.job, forecast.placement, forecast.machine);
+    }
+    forecast.remedies = std::move(remedies);
+    forecast.smaller_states = std::move(smaller_states);
+}
+
+double busy_share(const Forecast& forecast, LaneKind lane) {
+    return forecast.alone_s[static_cast<size_t>(lane)] / forecast.step_s;
+}
+
+double alone_s(const Forecast& forecast, LaneKind lane) {
+    return forecast.alone_s[static_cast<size_t>(lane)];
+}
+
+std::string placement_line(const RunForecast& forecast) {
+    const Placement& best = forecast.placement;
+    const auto blocks = static_cast<uint32_t>(forecast.model.block_count);
+    std::string text;
+    switch (best.base) {
+        case offload::Base::card: text = "all on the card: do not offload, it fits"; break;
+        case offload::Base::states_in_ram:
+            text = "weights on the card, optimizer states in ram";
+            break;
+        case offload::Base::ram: text = "weights and states in ram, streamed to the card"; break;
+        case offload::Base::states_on_nvme: text = "weights on the card, states on nvme"; break;
+        case offload::Base::weights_in_ram: text = "weights in ram, states on nvme"; break;
+        case offload::Base::nvme: text = "weights and states on nvme"; break;
+    }
+    if (best.choice.cached_share > 0) {
+        text += fmt::format(", {:.0f}% of the parts cached in ram", 100 * best.choice.cached_share);
+    }
+    if (best.choice.twice_share > 0) {
+        text +=
+            fmt::format(", {:.0f}% of the updates computed twice", 100 * best.choice.twice_share);
+    }
+    return text + fmt::format(", {} of {} blocks keep and are not recomputed",
+                              best.choice.kept.count(), blocks);
+}
+
+// What the longest lane is, reading and writing in turns counting as one.
+std::string bound_line(const RunForecast& forecast) {
+    const Forecast& best = forecast.placement.forecast;
+    const double drive_s =
+        (alone_s(best, LaneKind::nvme_read) + alone_s(best, LaneKind::nvme_write)) /
+        forecast.machine.machine.drive.both_ways;
+    std::string_view name = "the drives";
+    double most_s = drive_s;
+    for (const auto& [lane, words] : {std::pair{LaneKind::gpu, std::string_view("the card")},
+                                      {LaneKind::h2d, "the link to the card"},
+                                      {LaneKind::d2h, "the link from the card"},
+                                      {LaneKind::cpu, "the update"}}) {
+        if (alone_s(best, lane) <= most_s) continue;
+        most_s = alone_s(best, lane);
+        name = words;
+    }
+    std::string text = fmt::format("{} alone {} {:.3g} of {:.3g} s", name,
+                                   name == "the drives" ? "need" : "needs", most_s, best.step_s);
+    for (size_t i = 0; i < std::min<size_t>(2, forecast.remedies.size()); ++i) {
+        text += fmt::format("; with {}: {:.3g} s", forecast.remedies[i].change,
+                            forecast.remedies[i].step_s);
+    }
+    return text;
+}
+
+std::string lanes_line(const Forecast& best) {
+    std::string text;
+    for (const auto& [lane, name] : {std::pair{LaneKind::gpu, "gpu"},
+                                     {LaneKind::h2d, "h2d"},
+                                     {LaneKind::d2h, "d2h"},
+                                     {LaneKind::cpu, "update"},
+                                     {LaneKind::nvme_read, "nvme read"},
+                                     {LaneKind::nvme_write, "nvme write"}}) {
+        if (alone_s(best, lane) == 0) continue;
+        text += fmt::format("{}{} {:.3g} s ({:.0f}%)", text.empty() ? "" : ", ", name,
+                            alone_s(best, lane), 100 * busy_share(best, lane));
+    }
+    return text;
+}
+
+std::string writes_line(const RunForecast& forecast, int64_t step_count) {
+    std::string text = fmt::format("{} read, {} written a step", format_bytes(forecast.read_bytes),
+                                   format_bytes(forecast.written_bytes));
+    const double steps = step_count > 0 ? static_cast<double>(step_count) : 1000;
+    const double written = static_cast<double>(forecast.written_bytes) * steps;
+    text += fmt::format("; {:.0f} steps write {:.3g} TB", steps, written / 1e12);
+    if (forecast.machine.written_in_life_bytes > 0) {
+        text += fmt::format(", {:.2g}% of what the drives are made for",
+                            100 * written / forecast.machine.written_in_life_bytes);
+    }
+    return text;
+}
+
+// Where the card would take as long as the drives do now.
+std::string balance_line(const RunForecast& forecast) {
+    const Forecast& best = forecast.placement.forecast;
+    const double gpu_s = alone_s(best, LaneKind::gpu);
+    const double tokens =
+        static_cast<double>(forecast.tokens_per_step) * best.step_s / std::max(gpu_s, 1e-12);
+    if (best.step_s < 1.05 * gpu_s) {
+        return fmt::format("the card binds at {} tokens a step", forecast.tokens_per_step);
+    }
+    return fmt::format("the card binds from about {:.2g} tokens a step; below, {:.2f} of its speed",
+                       tokens, gpu_s / best.step_s);
+}
+
+std::string written_text(uint64_t written_bytes) {
+    return written_bytes == 0 ? "nothing" : format_bytes(written_bytes);
+}
+
+// "bf16 states 45 s a step, 104 GiB written; int8 states 12 s, nothing written; ...".
+std::string gentler_line(const RunForecast& forecast) {
+    std::string text;
+    for (const SmallerStates& one : forecast.smaller_states) {
+        text += fmt::format("{}{} states: {:.3g} s a step, {} written", text.empty() ? "" : "; ",
+                            name_of(one.states), one.step_s, written_text(one.written_bytes));
+    }
+    if (!forecast.at_saves) return text;
+    const CommitAtSaves& at_saves = *forecast.at_saves;
+    text += fmt::format("{}commit=at_saves: {:.3g} s a step, {} written, {} on nvme",
+                        text.empty() ? "" : "; ", at_saves.step_s,
+                        written_text(at_saves.written_bytes), format_bytes(at_saves.nvme_bytes));
+    if (at_saves.one_copy_bytes == 0) return text;
+    return text + fmt::format(", {} with one copy", format_bytes(at_saves.one_copy_bytes));
+}
+
+// "rank 16 on all products of the blocks trains 0.4% of the parameters: 12 s a step ...".
+std::string lora_line(const RunForecast& forecast) {
+    const LoraEstimate& lora = *forecast.lora;
+    const double share =
+        static_cast<double>(lora.trained_count) / static_cast<double>(forecast.parameter_count);
+    return fmt::format(
+        "estimate: not built yet; rank {} on all linear layers of the blocks trains {:.2f}% as "
+        "many parameters: {:.3g} s a step, bound by {}, base in {}, {} read, nothing written",
+        lora.rank, 100 * share, lora.step_s, lora.longest_lane, name_of(lora.base_tier),
+        written_text(lora.read_bytes));
+}
+
+// What a run of a known length would write may be more than it is allowed to.
+offload::Status check_write_limit(const RunConfig& config, const RunForecast& forecast) {
+    const auto limit = config.offload.nvme_write_limit_bytes;
+    if (!limit || !config.max_steps || forecast.written_bytes == 0) return {};
+    const auto steps = static_cast<uint64_t>(*config.max_steps);
+    const uint64_t possible_steps = *limit / forecast.written_bytes;
+    if (possible_steps >= steps) return {};
+    return offload::Error{
+        offload::ErrorCode::does_not_fit,
+        fmt::format(
+            "{} steps write {:.3g} TB to the drives ({} each), and nvme_write_limit allows "
+            "{:.3g} TB: {} steps",
+            steps, static_cast<double>(steps) * 1e-12 * static_cast<double>(forecast.written_bytes),
+            format_bytes(forecast.written_bytes), static_cast<double>(*limit) * 1e-12,
+            possible_steps),
+        "raise it, lower max_steps, take more micro-batches a step, or optimizer_states=bf16"};
+}
+
+std::string run_line(const RunForecast& forecast, const Prices& prices) {
+    const double steps = prices.step_count > 0 ? static_cast<double>(prices.step_count) : 1000;
+    const double hours = steps * forecast.placement.forecast.step_s / 3600;
+    std::string text = fmt::format("{:.0f} steps take {:.3g} hours", steps, hours);
+    if (prices.per_hour > 0) text += fmt::format(" and cost {:.2f}", hours * prices.per_hour);
+    return text;
+}
+
+}  // namespace
+
+Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
+                                 const MachineFile& machine) {
+    const Job job = job_of(config, model);
+    const Site site = site_of(config, machine);
+    Result<Placement> placement = place(job, config, site);
+    if (!placement) return placement.error();
+    RunForecast forecast{.model = model,
+                         .machine = machine,
+                         .parameter_count = parameter_count(model),
+                         .tokens_per_step = static_cast<uint64_t>(
+                             job.micro_batch_count_max * job.row_count_max * job.column_count_max),
+                         .job = job,
+                         .placement = std::move(*placement),
+                         .remedies = {},
+                         .smaller_states = {},
+                         .at_saves = std::nullopt,
+                         .lora = std::nullopt};
+    forecast.machine.ceilings = site.ceilings;
+    forecast.read_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_read);
+    forecast.written_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_write);
+    if (const offload::Status allowed = check_write_limit(config, forecast); !allowed) {
+        return allowed.error();
+    }
+    look_around(config, site, forecast);
+    return forecast;
+}
+
+std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices) {
+    const Placement& best = forecast.placement;
+    const TierBytes& ceilings = forecast.machine.ceilings;
+    const auto row = [](std::string_view name, const std::string& text) {
+        return fmt::format("{:<10} {}", name, text);
+    };
+    std::string memory =
+        fmt::format("gpu {} of {}, ram {} of {}", format_bytes(best.needs.gpu_bytes),
+                    format_bytes(ceilings.gpu_bytes), format_bytes(best.needs.ram_bytes),
+                    format_bytes(ceilings.ram_bytes));
+    if (best.needs.nvme_bytes > 0) {
+        memory +=
+            fmt::format(", nvme {} of {}", format_bytes(best.needs.nvme_bytes),
+                        ceilings.nvme_bytes == unlimited_bytes ? "what the drives have"
+                                                               : format_bytes(ceilings.nvme_bytes));
+    }
+    const double step_s = best.forecast.step_s;
+    const auto purposes = bytes_by_purpose(best);
+    const auto on_tier = [&](offload::Tier tier) {
+        std::string text;
+        for (const PurposeBytes& one : purposes[static_cast<size_t>(tier)]) {
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", one.purpose,
+                                format_bytes(one.size_bytes));
+        }
+        return row(fmt::format("  on {}", name_of(tier)), text);
+    };
+    std::vector<std::string> lines = {
+        row("model", fmt::format("{:.2f} billion parameters in {} blocks",
+                                 static_cast<double>(forecast.parameter_count) / 1e9,
+                                 forecast.model.block_count)),
+        row("machine", forecast.machine.machine.name),
+        row("placement", placement_line(forecast)),
+        row("memory", memory),
+        on_tier(offload::Tier::gpu),
+        on_tier(offload::Tier::ram)};
+    if (best.needs.nvme_bytes > 0) lines.push_back(on_tier(offload::Tier::nvme));
+    append(lines, {row("step", fmt::format("{:.3g} s for {} tokens: {:.0f} tokens/s", step_s,
+                                           forecast.tokens_per_step,
+                                           static_cast<double>(forecast.tokens_per_step) / step_s)),
+                   row("lanes", lanes_line(best.forecast)), row("bound", bound_line(forecast)),
+                   row("balance", balance_line(forecast))});
+    if (forecast.written_bytes > 0) {
+        lines.push_back(row("drives", writes_line(forecast, prices.step_count)));
+    }
+    const std::string gentler = gentler_line(forecast);
+    if (!gentler.empty()) lines.push_back(row("or", gentler));
+    if (forecast.lora) lines.push_back(row("or LoRA", lora_line(forecast)));
+    lines.push_back(row("run", run_line(forecast, prices)));
+    return lines;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,334 @@
+#include "engine/rehearse/rehearse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/config/machine.h"
+#include "engine/models/effort.h"
+#include "engine/plan/part_of_model.h"
+#include "engine/resume/identity.h"
+#include "engine/resume/run_store.h"
+#include "engine/torch/threads.h"
+#include "engine/train/resident.h"
+#include "engine/train/run_batches.h"
+#include "engine/train/run_engine.h"
+#include "engine/train/step_report.h"
+#include "offload/simulate.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::LaneKind;
+using offload::Result;
+using offload::Schedule;
+using offload::Status;
+
+namespace {
+
+// Made-up tokens are below this, and below the vocabulary.
+constexpr int64_t made_up_tokens = 1000;
+
+StepBatch made_up_step(const RunConfig& config, const LlamaConfig& model, int64_t step) {
+    const auto end = std::min<int64_t>(made_up_tokens, model.vocabulary_size);
+    std::vector<TokenBatch> batches;
+    for (int64_t m = 0; m < config.gradient_accumulation_steps; ++m) {
+        TokenBatch batch{.row_count = config.per_device_train_batch_size,
+                         .column_count = config.max_length};
+        batch.token_count = batch.row_count * batch.column_count;
+        for (int64_t t = 0; t < batch.token_count; ++t) {
+            batch.input_ids.push_back(static_cast<int32_t>((t * 7 + m * 13 + step) % end));
+        }
+        for (int64_t t = 0; t < batch.token_count; ++t) {
+            const bool is_last = (t + 1) % batch.column_count == 0;
+            batch.targets.push_back(is_last ? not_trained
+                                            : batch.input_ids[static_cast<size_t>(t) + 1]);
+        }
+        batch.trained_token_count = batch.token_count - batch.row_count;
+        batches.push_back(std::move(batch));
+    }
+    return make_step(std::move(batches));
+}
+
+RunConfig config_of_rehearsal(const RunConfig& config) {
+    RunConfig rehearsed = config;
+    rehearsed.output_dir += ".rehearsal";  // names the store
+    return rehearsed;
+}
+
+RehearsedStep step_of(const Schedule& schedule, const offload::Machine& machine,
+                      const offload::Effort& effort, const Placement& placement) {
+    RehearsedStep step{.forecast = simulate(schedule, machine, effort),
+                       .read_bytes = moved_bytes(schedule, LaneKind::nvme_read),
+                       .written_bytes = moved_bytes(schedule, LaneKind::nvme_write),
+                       .needs = placement.needs};
+    for (const offload::Op& op : schedule.ops) {
+        if (op.kind != offload::OpKind::update) continue;
+        step.updated_parameter_count += schedule.workload.layout.parts[op.part].element_count;
+    }
+    return step;
+}
+
+// One call of rehearse(), in the order of its members.
+class Run {
+  public:
+    Run(const RehearsalInputs& inputs, const RehearsalReporter& reporter)
+        : inputs_(inputs),
+          reporter_(reporter),
+          config_(config_of_rehearsal(inputs.config)),
+          model_(inputs.model),
+          threads_(threads_of(config_)) {
+        model_.block_count = inputs.block_count;
+    }
+
+    ~Run() {
+        engine_.reset();
+        if (!has_store_) return;
+        const Status removed =
+            nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
+        if (!removed) reporter_.warn(removed.error().text());
+    }
+
+    Result<Rehearsal> run() {
+        start_torch(threads_.compute_threads);
+        warm_up_torch();
+        if (Status status = prepare(); !status) return status.error();
+        for (const std::string& line : whole_.lines) reporter_.note(line);
+        part_ = part_of(whole_.placement, model_);
+        if (Status status = make_engine(); !status) return status.error();
+        if (Status status = load(); !status) return status.error();
+        if (Status status = turn_steps(); !status) return status.error();
+        return result();
+    }
+
+    Result<HostPlacement> place_only() {
+        if (Status status = prepare(); !status) return status.error();
+        return std::move(whole_);
+    }
+
+  private:
+    // All that needs neither torch nor a drive.
+    Status prepare() {
+        if (!config_.emulate.empty()) {
+            auto card = load_machine(config_.emulate);
+            if (!card) return card.error();
+            card_ = std::move(*card);
+        }
+        if (inputs_.train_data != nullptr) {
+            BatchOptions options = train_batches(config_);
+            options.step_count = inputs_.step_count + 1;
+            batches_.emplace(*inputs_.train_data, options);
+        }
+        return place();
+    }
+
+    // Of the whole run, however few steps of it are turned.
+    std::vector<MicroBatchShape> shapes() const {
+        if (inputs_.train_data != nullptr) {
+            return largest_shapes(config_, *inputs_.train_data, inputs_.eval_data);
+        }
+        return {
+            {.row_count = config_.per_device_train_batch_size, .column_count = config_.max_length}};
+    }
+
+    int64_t micro_batch_count_of(int64_t step) const {
+        return batches_ ? batches_->micro_batch_count_of(step)
+                        : config_.gradient_accumulation_steps;
+    }
+
+    Status place() {
+        std::vector<MicroBatchShape> largest = shapes();
+        shape_ = largest.front();
+        Result<HostPlacement> placed =
+            place_on_host({.config = config_,
+                           .model = inputs_.model,
+                           .shapes = std::move(largest),
+                           .micro_batch_count_max = micro_batch_count_of(0),
+                           .step_count = inputs_.step_count,
+                           .threads = threads_,
+                           .memory = {.available_bytes = read_machine().ram_free_bytes()},
+                           .machine = inputs_.machine ? &*inputs_.machine : nullptr,
+                           .card = card_ ? &*card_ : nullptr,
+                           .saved_part_bytes = std::nullopt});
+        if (!placed) return placed.error();
+        whole_ = std::move(*placed);
+        return {};
+    }
+
+    Status make_engine() {
+        auto engine = engine::make_engine(
+            {.config = config_,
+             .model = model_,
+             .placement = part_,
+             .threads = threads_,
+             .largest_shape = shape_,
+             .card = card_ ? &*card_ : nullptr,
+             .learning_rate_of = [rate = config_.learning_rate](int64_t) { return rate; },
+             .record_of =
+                 [this](const Progress& progress) { return record_of(identity_, progress); },
+             .open_store =
+                 [this](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {
+                     return open_store(std::move(places), buffers);
+                 }});
+        if (!engine) return engine.error();
+        engine_ = std::move(*engine);
+        return engine_->try_shape(shape_.row_count, shape_.column_count);
+    }
+
+    Result<std::unique_ptr<offload::Store>> open_store(std::vector<offload::PlaceSpec> places,
+                                                       std::span<std::byte> buffers) {
+        auto store = open_run_store({.config = config_,
+                                     .placement = part_,
+                                     .model = model_,
+                                     .identity = identity_,
+                                     .drive_cache = inputs_.drive_cache,
+                                     .places = std::move(places),
+                                     .buffers = buffers,
+                                     .drives = inputs_.drives,
+                                     .note = reporter_.note,
+                                     .on_stuck = reporter_.stuck});
+        if (!store) return store.error();
+        has_store_ = true;
+        for (const std::string& note : (*store)->notes()) reporter_.warn(note);
+        return std::unique_ptr<offload::Store>(std::move(*store));
+    }
+
+    Status load() {
+        if (inputs_.model_dir.empty()) return engine_->load_made_up();
+        const Result<Checkpoint> checkpoint = Checkpoint::open(inputs_.model_dir);
+        if (!checkpoint) return checkpoint.error();
+        const Status known = checkpoint->check_against(whole_.placement.workload.layout.specs);
+        return known ? engine_->load_part_of(*checkpoint) : known;
+    }
+
+    Status turn_steps() {
+        const auto batch_of = [this](int64_t step) {
+            StepBatch batch = batches_ ? batches_->step(step) : made_up_step(config_, model_, step);
+            int64_t token_count = 0;
+            for (const TokenBatch& one : batch.micro_batches) {
+                token_count += one.row_count * one.column_count;
+            }
+            if (step > 0) token_counts_.push_back(token_count);
+            return batch;
+        };
+        return engine_->train(
+            {.step_count = inputs_.step_count + 1,
+             .batch_of = batch_of,
+             .micro_batch_count_of = [this](int64_t step) { return micro_batch_count_of(step); },
+             .on_step = [this](const StepOutcome& outcome) -> Status {
+                 const int number = reporter_.stop_signal();
+                 if (number == 0) return {};
+                 return Error{ErrorCode::failed,
+                              fmt::format("the rehearsal was stopped by signal {} after step {}",
+                                          number, outcome.step + 1),
+                              ""};
+             }});
+    }
+
+    Result<Rehearsal> result() {
+        const offload::StepRecorder& recorder = engine_->recorder();
+        const auto median = recorder.median_step();
+        if (!median) {
+            return Error{ErrorCode::usage,
+                         "the rehearsal has no two steps of the same number of micro-batches one "
+                         "after the other",
+                         "give more data, or fewer gradient_accumulation_steps"};
+        }
+        Rehearsal rehearsal{.emulated = card_ ? card_->machine.name : "",
+                            .block_count = model_.block_count,
+                            .whole_block_count = inputs_.model.block_count,
+                            .part = {},
+                            .whole = {},
+                            .steps_s = {},
+                            .step_s = median->seconds(),
+                            .lane_times = {}};
+        for (const offload::Window& step : recorder.steps()) {
+            rehearsal.steps_s.push_back(step.seconds());
+        }
+        rehearsal.lane_times = lane_times(*recorder.schedule(), recorder.timeline(), *median);
+        rehearsal.peak_rss_bytes = read_resident_memory().peak_bytes;
+        foretell(rehearsal);
+        write_the_trace();
+        return rehearsal;
+    }
+
+    void write_the_trace() const {
+        const std::string& path = config_.offload.advanced.trace;
+        if (path.empty()) return;
+        const Status written =
+            write_trace({.path = path,
+                         .title = card_ ? "measured, EMULATED " + card_->machine.name : "measured",
+                         .recorder = engine_->recorder(),
+                         .effort = effort_of(model_, shape_.row_count, shape_.column_count),
+                         .machine = whole_.machine});
+        if (!written) return reporter_.warn(written.error().text());
+        reporter_.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
+    }
+
+    // For as many tokens as a step really had.
+    void foretell(Rehearsal& rehearsal) const {
+        CHECK(!token_counts_.empty());
+        int64_t sum = 0;
+        for (const int64_t count : token_counts_) sum += count;
+        rehearsal.token_count = sum / std::ssize(token_counts_);
+        const double share = static_cast<double>(rehearsal.token_count) /
+                             static_cast<double>(part_.workload.micro_batch_count_max *
+                                                 shape_.row_count * shape_.column_count);
+        const auto effort = [&](const LlamaConfig& model) {
+            return scaled(effort_of(model, shape_.row_count, shape_.column_count), share);
+        };
+        const auto list = build(whole_.placement.workload, whole_.placement.plan);
+        CHECK(list.ok());
+        rehearsal.part =
+            step_of(*engine_->recorder().schedule(), whole_.machine, effort(model_), part_);
+        rehearsal.whole = step_of(*list, whole_.machine, effort(inputs_.model), whole_.placement);
+    }
+
+    const RehearsalInputs& inputs_;
+    const RehearsalReporter& reporter_;
+    RunConfig config_;
+    LlamaConfig model_;  // the part
+    const HostThreads threads_;
+    std::optional<MachineFile> card_;
+    std::optional<BatchPlan> batches_;
+    MicroBatchShape shape_;
+    HostPlacement whole_;
+    Placement part_;
+    const Identity identity_{
+        .numerics = {{"rehearsal", "nothing to go on with"}}, .job = {}, .recipe = {}};
+    std::unique_ptr<Engine> engine_;
+    bool has_store_ = false;
+    std::vector<int64_t> token_counts_;  // of the measured steps, padding included
+};
+
+}  // namespace
+
+Result<HostPlacement> place_rehearsal(const RehearsalInputs& inputs) {
+    const RehearsalReporter nobody;
+    return Run(inputs, nobody).place_only();
+}
+
+RehearsalInputs with_config(const RehearsalInputs& inputs, const RunConfig& config) {
+    return {.config = config,
+            .model = inputs.model,
+            .model_dir = inputs.model_dir,
+            .train_data = inputs.train_data,
+            .eval_data = inputs.eval_data,
+            .block_count = inputs.block_count,
+            .step_count = inputs.step_count,
+            .drive_cache = inputs.drive_cache,
+            .machine = inputs.machine,
+            .drives = inputs.drives};
+}
+
+Result<Rehearsal> rehearse(const RehearsalInputs& inputs, const RehearsalReporter& reporter) {
+    CHECK_GE(inputs.block_count, 1);
+    CHECK_LE(inputs.block_count, inputs.model.block_count);
+    CHECK_GE(inputs.step_count, 1);
+    CHECK(reporter.note && reporter.warn && reporter.stop_signal && reporter.stuck);
+    return Run(inputs, reporter).run();
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,177 @@
+#include "engine/resume/identity.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace headrace::engine {
+
+using Json = nlohmann::ordered_json;
+using offload::CommitRecord;
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+
+namespace {
+
+Json to_json(const std::vector<Fact>& facts) {
+    Json object = Json::object();
+    for (const Fact& fact : facts) {
+        CHECK(!object.contains(fact.name));
+        object[fact.name] = fact.value;
+    }
+    return object;
+}
+
+std::vector<Fact> facts_of(const Json& object) {
+    std::vector<Fact> facts;
+    for (const auto& [name, value] : object.items()) {
+        facts.push_back({name, value.get<std::string>()});
+    }
+    return facts;
+}
+
+std::string value_in(const std::vector<Fact>& facts, std::string_view name) {
+    const auto fact = std::ranges::find(facts, name, &Fact::name);
+    return fact == facts.end() ? "not there" : fact->value;
+}
+
+// One line per fact that is not the same in both.
+std::vector<std::string> differences(const std::vector<Fact>& saved, const std::vector<Fact>& now) {
+    std::set<std::string> seen;
+    std::vector<std::string> lines;
+    for (const std::vector<Fact>* facts : {&saved, &now}) {
+        for (const Fact& fact : *facts) {
+            const std::string before = value_in(saved, fact.name);
+            const std::string after = value_in(now, fact.name);
+            if (before == after || !seen.insert(fact.name).second) continue;
+            lines.push_back(fmt::format("{} was {} and is {}", fact.name, before, after));
+        }
+    }
+    return lines;
+}
+
+// Facts that are keys of a run file, of the same name and value.
+constexpr std::array<std::string_view, 8> settings = {"compute_threads",
+                                                      states_fact,
+                                                      "dtype",
+                                                      "gradients",
+                                                      "gradient_accumulation_steps",
+                                                      "per_device_train_batch_size",
+                                                      "shuffle",
+                                                      "seed"};
+
+// "compute_threads=2 seed=42": what to type so that the settings are those of the saved run.
+std::string settings_as_saved(const Identity& saved, const Identity& now) {
+    std::vector<std::string> words;
+    for (const auto facts : {&Identity::numerics, &Identity::job}) {
+        for (const Fact& fact : saved.*facts) {
+            if (std::ranges::find(settings, fact.name) == settings.end()) continue;
+            if (fact.value == value_in(now.*facts, fact.name)) continue;
+            words.push_back(fmt::format("{}={}", fact.name, fact.value));
+        }
+    }
+    return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace
+
+std::string describe(const std::vector<Fact>& facts) {
+    std::vector<std::string> texts;
+    for (const Fact& fact : facts) texts.push_back(fmt::format("{} {}", fact.name, fact.value));
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+CommitRecord record_of(const Identity& identity, const Progress& progress) {
+    const Json payload = {{"job", to_json(identity.job)},
+                          {"recipe", to_json(identity.recipe)},
+                          {"part_bytes", identity.part_bytes},
+                          {"skipped", progress.skipped_count},
+                          {"skipped_in_a_row", progress.skipped_in_a_row},
+                          {"hysteresis_left", progress.loss_scale.hysteresis_left},
+                          {"history", progress.history}};
+    return {.attempts = static_cast<uint64_t>(progress.attempts),
+            .updates = static_cast<uint64_t>(progress.updates),
+            .gradient_scale = progress.loss_scale.scale,
+            .scale_steps = static_cast<uint64_t>(progress.loss_scale.good_step_count),
+            .numerics = to_json(identity.numerics).dump(),
+            .payload = payload.dump()};
+}
+
+Result<Saved> read_record(const CommitRecord& record) {
+    const auto refuse = [&](const std::string& why) {
+        return Error{ErrorCode::bad_data,
+                     fmt::format("cannot read what the commit of step {} says", record.attempts),
+                     why + "; another version of the program may have written it"};
+    };
+    Saved saved;
+    try {
+        const Json payload = Json::parse(record.payload);
+        saved.identity = {.numerics = facts_of(Json::parse(record.numerics)),
+                          .job = facts_of(payload.at("job")),
+                          .recipe = facts_of(payload.at("recipe")),
+                          .part_bytes = payload.at("part_bytes").get<uint64_t>()};
+        saved.progress = {
+            .attempts = static_cast<int64_t>(record.attempts),
+            .updates = static_cast<int64_t>(record.updates),
+            .skipped_count = payload.at("skipped").get<int64_t>(),
+            .skipped_in_a_row = payload.at("skipped_in_a_row").get<int64_t>(),
+            .loss_scale = {.scale = record.gradient_scale,
+                           .good_step_count = static_cast<int64_t>(record.scale_steps),
+                           .hysteresis_left = payload.at("hysteresis_left").get<int64_t>()},
+            .history = payload.at("history").get<std::string>()};
+    } catch (const Json::exception& fault) {
+        return refuse(fault.what());
+    }
+    const Progress& progress = saved.progress;
+    if (progress.attempts != progress.updates + progress.skipped_count) {
+        return refuse(fmt::format("{} steps are not {} updates and {} skipped ones",
+                                  progress.attempts, progress.updates, progress.skipped_count));
+    }
+    const LossScale& scale = progress.loss_scale;
+    if (!(scale.scale > 0) || scale.good_step_count < 0 || scale.hysteresis_left < 1) {
+        return refuse(fmt::format("a loss scale of {} cannot be", scale.scale));
+    }
+    return saved;
+}
+
+Result<offload::StateFormat> states_of(const Identity& identity) {
+    const auto format = offload::parse_state_format(value_in(identity.numerics, states_fact));
+    if (format) return format;
+    return Error{ErrorCode::bad_data, "cannot tell how the states of the saved run are kept",
+                 format.error().text()};
+}
+
+offload::Status check_same_run(const Identity& saved, const Identity& now,
+                               StateConversion conversion) {
+    const bool is_other_format =
+        value_in(saved.numerics, states_fact) != value_in(now.numerics, states_fact);
+    std::vector<Fact> saved_numerics = saved.numerics;
+    std::vector<Fact> now_numerics = now.numerics;
+    if (conversion == StateConversion::allowed) {
+        for (std::vector<Fact>* facts : {&saved_numerics, &now_numerics}) {
+            std::erase_if(*facts, [](const Fact& fact) { return fact.name == states_fact; });
+        }
+    }
+    std::vector<std::string> lines = differences(saved_numerics, now_numerics);
+    std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
+    if (lines.empty()) return {};
+    const std::string words = settings_as_saved(saved, now);
+    const bool would_convert = is_other_format && conversion == StateConversion::refused;
+    return Error{ErrorCode::bad_data, "this is not the run that was saved",
+                 fmt::format("{}; start it as it was{}{}{}, or begin anew with another output_dir",
+                             fmt::join(lines, "; "), words.empty() ? "" : ", with ", words,
+                             would_convert
+                                 ? ", or convert its states once with convert_optimizer_states=true"
+                                 : "")};
+}
+
+std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {
+    return differences(saved.recipe, now.recipe);
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,63 @@
+// Identity: what makes two starts of a program the same run, as facts that are stored in every
+// commit and compared at a resume. Three kinds: *numerics*, what may change a bit; *job*, the model
+// and the data; *recipe*, what changes the training on purpose. A resume under other numerics or of
+// another job is refused, naming what differs; another recipe is said and obeyed.
+//
+// A commit's record carries numerics as JSON in its own field, and the rest, with the progress, in
+// the payload.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/resume/progress.h"
+#include "offload/result.h"
+#include "offload/state_format.h"
+#include "offload/store.h"
+
+namespace headrace::engine {
+
+struct Fact {
+    std::string name;
+    std::string value;
+    bool operator==(const Fact&) const = default;
+};
+
+struct Identity {
+    std::vector<Fact> numerics;
+    std::vector<Fact> job;
+    std::vector<Fact> recipe;
+    uint64_t part_bytes = 0;  // how the store's places are cut; changes nothing but the store
+    bool operator==(const Identity&) const = default;
+};
+
+// "torch 2.5.1, 2 compute_threads, ...": for the log.
+std::string describe(const std::vector<Fact>& facts);
+
+offload::CommitRecord record_of(const Identity& identity, const Progress& progress);
+
+// What a record says.
+struct Saved {
+    Identity identity;
+    Progress progress;
+};
+// Error: bad_data, a record that this program did not write.
+offload::Result<Saved> read_record(const offload::CommitRecord& record);
+
+// The fact of numerics that says how states are kept, named after its key.
+inline constexpr const char* states_fact = "optimizer_states";
+// Error: bad_data, a run that says nothing of it that is known here.
+offload::Result<offload::StateFormat> states_of(const Identity& identity);
+
+// Whether a run may go on with states that are converted first.
+enum class StateConversion : uint8_t { refused, allowed };
+
+// Error: bad_data, with every fact of numerics and job that differs, both values, and the remedy.
+offload::Status check_same_run(const Identity& saved, const Identity& now,
+                               StateConversion conversion = StateConversion::refused);
+
+// "learning_rate was 1e-5 and is 2e-5", one per fact of the recipe that differs.
+std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now);
+
+}  // namespace headrace::engine

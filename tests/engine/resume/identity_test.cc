@@ -1,0 +1,127 @@
+// Goal: what a commit's record says comes back as it was, and a resume of another run is refused
+// with every difference by name.
+// Method: round trips; one fact changed at a time; records that nobody wrote.
+#include "engine/resume/identity.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace headrace::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Identity some_identity() {
+    return {.numerics = {{"torch", "2.5.1"}, {"seed", "42"}},
+            .job = {{"model", "ab\"cd"}, {"train_data", "ef"}},
+            .recipe = {{"learning_rate", "1e-05"}, {"weight_decay", "0"}},
+            .part_bytes = 4096};
+}
+
+Progress some_progress() {
+    return {.attempts = 7,
+            .updates = 5,
+            .skipped_count = 2,
+            .skipped_in_a_row = 1,
+            .loss_scale = {.scale = 4096, .good_step_count = 3, .hysteresis_left = 2},
+            .history = std::string(64, 'a')};
+}
+
+TEST(Identity, ARecordComesBackAsItWas) {
+    const offload::CommitRecord record = record_of(some_identity(), some_progress());
+    EXPECT_EQ(record.attempts, 7u);
+    EXPECT_EQ(record.updates, 5u);
+    EXPECT_EQ(record.gradient_scale, 4096);
+    EXPECT_EQ(record.scale_steps, 3u);
+    EXPECT_LE(record.numerics.size(), offload::numerics_bytes_max);
+    EXPECT_LE(record.payload.size(), offload::payload_bytes_max);
+    const auto saved = read_record(record);
+    ASSERT_TRUE(saved.ok()) << saved.error().text();
+    EXPECT_EQ(saved->identity, some_identity());
+    EXPECT_EQ(saved->progress, some_progress());
+    EXPECT_TRUE(check_same_run(saved->identity, some_identity()).ok());
+    EXPECT_THAT(recipe_changes(saved->identity, some_identity()), ElementsAre());
+}
+
+TEST(Identity, WhatDiffersIsRefusedByName) {
+    Identity now = some_identity();
+    now.numerics[0].value = "2.6.0";
+    now.job[1].value = "gh";
+    now.recipe[0].value = "2e-05";
+    now.part_bytes = 8192;
+    const auto refused = check_same_run(some_identity(), now);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, offload::ErrorCode::bad_data);
+    EXPECT_THAT(refused.error().text(),
+                AllOf(HasSubstr("torch was 2.5.1 and is 2.6.0"), HasSubstr("train_data was ef"),
+                      Not(HasSubstr("seed")), Not(HasSubstr("learning_rate"))));
+    EXPECT_THAT(recipe_changes(some_identity(), now),
+                ElementsAre("learning_rate was 1e-05 and is 2e-05"));
+}
+
+TEST(Identity, AFactThatOnlyOneSideHasIsADifference) {
+    Identity now = some_identity();
+    now.numerics.push_back({"head_chunk", "128"});
+    const auto refused = check_same_run(some_identity(), now);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(), HasSubstr("head_chunk was not there and is 128"));
+    EXPECT_FALSE(check_same_run(now, some_identity()).ok());
+}
+
+// Another format of states is a difference that may be allowed by name, and only that one.
+TEST(Identity, StatesOfAnotherFormatAreConvertedOnlyIfAllowed) {
+    Identity saved = some_identity();
+    saved.numerics.push_back({states_fact, "fp32"});
+    Identity now = some_identity();
+    now.numerics.push_back({states_fact, "int8"});
+    EXPECT_EQ(states_of(saved).value(), offload::StateFormat::fp32);
+    EXPECT_EQ(states_of(now).value(), offload::StateFormat::int8);
+    EXPECT_FALSE(states_of(some_identity()).ok());
+    const auto refused = check_same_run(saved, now);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(), AllOf(HasSubstr("optimizer_states was fp32 and is int8"),
+                                              HasSubstr("with optimizer_states=fp32"),
+                                              HasSubstr("convert_optimizer_states=true")));
+    EXPECT_TRUE(check_same_run(saved, now, StateConversion::allowed).ok());
+    now.numerics[0].value = "2.6.0";
+    const auto other = check_same_run(saved, now, StateConversion::allowed);
+    ASSERT_FALSE(other.ok());
+    EXPECT_THAT(other.error().text(), Not(HasSubstr("convert_optimizer_states")));
+}
+
+TEST(Identity, RecordsOfOthersAreRefused) {
+    const offload::CommitRecord good = record_of(some_identity(), some_progress());
+    for (const std::string payload : {"", "no JSON", "{}", "[1]", R"({"job": 3})"}) {
+        offload::CommitRecord record = good;
+        record.payload = payload;
+        const auto saved = read_record(record);
+        ASSERT_FALSE(saved.ok()) << payload;
+        EXPECT_EQ(saved.error().code, offload::ErrorCode::bad_data);
+        EXPECT_THAT(saved.error().text(), HasSubstr("step 7"));
+    }
+    offload::CommitRecord miscounted = good;
+    miscounted.updates = 6;
+    EXPECT_FALSE(read_record(miscounted).ok());
+    for (const double scale : {0.0, -1.0, std::nan("")}) {
+        offload::CommitRecord unscalable = good;
+        unscalable.gradient_scale = scale;
+        EXPECT_FALSE(read_record(unscalable).ok()) << scale;
+    }
+}
+
+// The longest that a run can say must fit into a commit.
+TEST(Identity, TheLongestRecordFits) {
+    Identity identity = some_identity();
+    identity.numerics.assign({{"matmul", std::string(200, 'm')},
+                              {"torch", std::string(100, 't')},
+                              {"compute_threads", "512"}});
+    const offload::CommitRecord record = record_of(identity, some_progress());
+    EXPECT_LE(record.numerics.size(), offload::numerics_bytes_max);
+}
+
+}  // namespace
+}  // namespace headrace::engine
