@@ -324,6 +324,11 @@ bool uses_nvme(const Plan& plan) {
     });
 }
 
+int64_t warm_up_step_count(const Plan& plan) {
+    if (!uses_nvme(plan) && !commits_every_step(plan)) return 1;
+    return 1 + (plan.path_count > 0 ? count_of(plan.durable_copies) : 1);
+}
+
 bool passes_through(const Plan& plan, Tier PartHomes::*kind, Tier tier) {
     return std::ranges::any_of(plan.homes,
                                [&](const PartHomes& homes) { return homes.*kind != tier; });

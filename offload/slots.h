@@ -121,6 +121,12 @@ std::vector<bool> spread_twice(const Workload& workload, const std::vector<PartH
 // Whether any weight or state lives on nvme.
 bool uses_nvme(const Plan& plan);
 
+// How many steps of a new run are unlike all that follow: the first updates nothing, and until
+// every copy of a place has been written once, drives have less to do (what was only reserved is
+// read as zeros, without them).
+int64_t warm_up_step_count(const Plan& plan);
+inline constexpr int64_t warm_up_step_count_max = 3;
+
 // Which rings a plan has. Weights, states and gradients of parts pass through a tier's ring where
 // any of their homes is on another tier (the update is in ram, the rest on the gpu); what layers
 // keep does where any keeps on a farther one.

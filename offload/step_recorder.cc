@@ -4,6 +4,10 @@
 
 namespace headrace::offload {
 
+StepRecorder::StepRecorder(int64_t warm_up_step_count) : warm_up_step_count_(warm_up_step_count) {
+    CHECK_GE(warm_up_step_count, 1);
+}
+
 void StepRecorder::begin(const Schedule& schedule) {
     const uint32_t micro_batch_count = schedule.workload.micro_batch_count;
     is_recording_ =
@@ -23,6 +27,7 @@ void StepRecorder::add(const Span& span) {
     CHECK_LE(kept.period, period);
     if (kept.period != period) {
         kept.period = period;
+        kept.step = next_step_++;
         kept.spans.clear();
         kept.decided_ns.reset();
         next_period_ = std::max(next_period_, period + 1);
@@ -40,6 +45,7 @@ Timeline StepRecorder::timeline() const {
 }
 
 std::vector<Window> StepRecorder::steps() const {
+    std::vector<Window> warm_up;
     std::vector<Window> steps;
     const auto at = [&](int64_t period) -> const Kept& {
         return kept_[static_cast<size_t>(period % kept_period_count)];
@@ -50,15 +56,16 @@ std::vector<Window> StepRecorder::steps() const {
         const Kept& now = at(period);
         if (before.period != period - 1 || now.period != period) continue;
         if (!before.decided_ns || !now.decided_ns) continue;
-        steps.push_back({.begin_ns = *before.decided_ns, .end_ns = *now.decided_ns});
+        std::vector<Window>& kind = now.step < warm_up_step_count_ ? warm_up : steps;
+        kind.push_back({.begin_ns = *before.decided_ns, .end_ns = *now.decided_ns});
     }
-    return steps;
+    return steps.empty() ? warm_up : steps;
 }
 
 std::optional<Window> StepRecorder::median_step() const {
     std::vector<Window> sorted = steps();
     if (sorted.empty()) return std::nullopt;
-    const auto median = sorted.begin() + (std::ssize(sorted) - 1) / 2;
+    const auto median = sorted.begin() + std::ssize(sorted) / 2;
     std::ranges::nth_element(sorted, median, {}, &Window::seconds);
     return *median;
 }

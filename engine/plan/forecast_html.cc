@@ -14,7 +14,7 @@ std::string html_of(const RunForecast& forecast, const Prices& prices) {
     const offload::Result<offload::Schedule> schedule =
         offload::build(placement.workload, placement.plan);
     CHECK(schedule.ok());  // it has been simulated
-    offload::StepRecorder recorder;
+    offload::StepRecorder recorder(1);
     recorder.begin(*schedule);
     simulate(*schedule, forecast.machine.machine,
              effort_of(forecast.model, forecast.job.row_count_max, forecast.job.column_count_max),

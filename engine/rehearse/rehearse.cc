@@ -118,7 +118,7 @@ class Run {
         }
         if (inputs_.train_data != nullptr) {
             BatchOptions options = train_batches(config_);
-            options.step_count = inputs_.step_count + 1;
+            options.step_count = offload::warm_up_step_count_max + inputs_.step_count;
             batches_.emplace(*inputs_.train_data, options);
         }
         return place();
@@ -204,17 +204,18 @@ class Run {
     }
 
     Status turn_steps() {
-        const auto batch_of = [this](int64_t step) {
+        const int64_t warm_up = warm_up_step_count(part_.plan);
+        const auto batch_of = [this, warm_up](int64_t step) {
             StepBatch batch = batches_ ? batches_->step(step) : made_up_step(config_, model_, step);
             int64_t token_count = 0;
             for (const TokenBatch& one : batch.micro_batches) {
                 token_count += one.row_count * one.column_count;
             }
-            if (step > 0) token_counts_.push_back(token_count);
+            if (step >= warm_up) token_counts_.push_back(token_count);
             return batch;
         };
         return engine_->train(
-            {.step_count = inputs_.step_count + 1,
+            {.step_count = warm_up + inputs_.step_count,
              .batch_of = batch_of,
              .micro_batch_count_of = [this](int64_t step) { return micro_batch_count_of(step); },
              .on_step = [this](const StepOutcome& outcome) -> Status {

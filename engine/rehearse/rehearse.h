@@ -28,7 +28,7 @@ struct RehearsalInputs {
     const Dataset* train_data = nullptr;  // null: made-up tokens, every sample as long as may be
     const Dataset* eval_data = nullptr;   // of the run, for its largest shapes; null: none
     int64_t block_count = 3;              // of the part; at most the model's
-    int64_t step_count = 4;               // that are measured; one goes before them
+    int64_t step_count = 4;               // that are measured, after the warm-up
     std::string drive_cache = {};         // nvme/drive_cache.h; empty: none
     std::optional<MachineFile> machine = {};  // of this host, where it was measured
     DriveHooks drives{};

@@ -51,7 +51,8 @@ Engine::Engine(EngineOptions options, std::unique_ptr<offload::Memory> memory)
     : options_(std::move(options)),
       memory_(std::move(memory)),
       compute_(options_.config, options_.workload.dtype, options_.kernels),
-      update_pool_(static_cast<uint32_t>(options_.update_threads)) {
+      update_pool_(static_cast<uint32_t>(options_.update_threads)),
+      recorder_(warm_up_step_count(options_.plan)) {
     progress_.loss_scale = initial_loss_scale(options_.loss_scale);
 }
 

@@ -197,6 +197,24 @@ TEST(Slots, AccumulatorsNeedHomesBetweenPassesAndBetweenUses) {
     EXPECT_FALSE(needs_acc_home(tied, plan, 1, 1));
 }
 
+TEST(Slots, ARunIsLikeItselfOnceEveryCopyOfAPlaceWasWritten) {
+    const Workload workload = small_workload({1, 1, false, 1});
+    const auto warm_up = [&](const PartHomes& homes, uint32_t path_count, CommitAt commit_at,
+                             Copies copies) {
+        Plan plan = uniform_plan(workload, homes, Tier::gpu);
+        plan.path_count = path_count;
+        plan.commit_at = commit_at;
+        plan.durable_copies = copies;
+        return warm_up_step_count(plan);
+    };
+    EXPECT_EQ(warm_up(on_ram, 0, CommitAt::every_step, Copies::two), 1);
+    EXPECT_EQ(warm_up(on_ram, 1, CommitAt::saves, Copies::two), 1) << "no step writes";
+    EXPECT_EQ(warm_up(on_ram, 1, CommitAt::every_step, Copies::two), 3) << "mirrors";
+    EXPECT_EQ(warm_up(on_nvme, 0, CommitAt::every_step, Copies::two), 2) << "scratch";
+    EXPECT_EQ(warm_up(on_nvme, 1, CommitAt::saves, Copies::one), 2);
+    EXPECT_EQ(warm_up(on_nvme, 1, CommitAt::every_step, Copies::two), warm_up_step_count_max);
+}
+
 TEST(Slots, EveryRefusalOfAPlanIsNamed) {
     const Workload good = small_workload({1, 2, false, 2});
     const auto fault_after = [&](auto change) {

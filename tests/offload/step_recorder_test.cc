@@ -30,7 +30,7 @@ void add_step(StepRecorder& recorder, int64_t period, int64_t decided_ns) {
 
 TEST(StepRecorder, AStepLiesBetweenTwoVerdictsOfOneRun) {
     const Schedule schedule = two_ops();
-    StepRecorder recorder;
+    StepRecorder recorder(1);
     EXPECT_EQ(recorder.schedule(), nullptr);
     EXPECT_FALSE(recorder.median_step().has_value());
     recorder.begin(schedule);
@@ -49,7 +49,7 @@ TEST(StepRecorder, AStepLiesBetweenTwoVerdictsOfOneRun) {
 
 TEST(StepRecorder, OfManyPeriodsTheLastAreKept) {
     const Schedule schedule = two_ops();
-    StepRecorder recorder;
+    StepRecorder recorder(1);
     recorder.begin(schedule);
     for (int64_t period = 0; period < 100; ++period) add_step(recorder, period, 10 * period + 10);
     EXPECT_EQ(recorder.timeline().spans.size(), 2 * StepRecorder::kept_period_count);
@@ -58,10 +58,25 @@ TEST(StepRecorder, OfManyPeriodsTheLastAreKept) {
     EXPECT_EQ(steps.back(), (Window{990, 1000}));
 }
 
+TEST(StepRecorder, StepsOfTheWarmUpAreToldOfOnlyWhileThereAreNoOthers) {
+    const Schedule schedule = two_ops();
+    StepRecorder recorder(3);
+    recorder.begin(schedule);
+    add_step(recorder, 0, 10);
+    add_step(recorder, 1, 15);
+    recorder.begin(schedule);
+    add_step(recorder, 0, 100);
+    EXPECT_THAT(recorder.steps(), ElementsAre(Window{10, 15}));
+    add_step(recorder, 1, 140);
+    EXPECT_THAT(recorder.steps(), ElementsAre(Window{100, 140}));
+    add_step(recorder, 2, 150);
+    EXPECT_EQ(recorder.median_step(), (Window{100, 140})) << "the longer one of two";
+}
+
 TEST(StepRecorder, AShorterListLeavesNoTraceAndALongerOneReplacesIt) {
     const Schedule shorter = two_ops(1);
     const Schedule longer = two_ops(2);
-    StepRecorder recorder;
+    StepRecorder recorder(1);
     recorder.begin(shorter);
     add_step(recorder, 0, 10);
     recorder.begin(longer);
