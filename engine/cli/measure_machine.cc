@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -40,6 +41,8 @@ using offload::Status;
 namespace {
 
 constexpr double default_seconds = 20;
+constexpr double drive_seconds = 1.5;  // of each pattern, in so many rounds
+constexpr int drive_rounds = 5;
 
 class Measurer {
   public:
@@ -185,31 +188,36 @@ Status Measurer::take_link() {
     return {};
 }
 
+// In short turns: a drive whose rate wanders must not look as if it read slower than it mixes.
 Status Measurer::take_rates(DriveProbe& probe) {
-    const auto rate = [&](Pattern pattern) -> Result<nvme::Measured> {
-        say(fmt::format("drives: {}", name_of(pattern)));
-        return probe.measure(
-            {.pattern = pattern, .seconds_min = 1.2 * share_, .seconds_max = 1.2 * share_});
-    };
-    const Result<nvme::Measured> read = rate(Pattern::read);
-    if (!read) return read.error();
-    const Result<nvme::Measured> write = rate(Pattern::write);
-    if (!write) return write.error();
-    const Result<nvme::Measured> mixed = rate(Pattern::mixed);
-    if (!mixed) return mixed.error();
+    constexpr std::array patterns = {Pattern::read, Pattern::write, Pattern::mixed};
+    std::array<nvme::Measured, patterns.size()> sums;
+    for (int round = 0; round < drive_rounds; ++round) {
+        for (size_t i = 0; i < patterns.size(); ++i) {
+            if (round == 0) say(fmt::format("drives: {}", name_of(patterns[i])));
+            const double seconds = drive_seconds * share_ / drive_rounds;
+            const Result<nvme::Measured> one = probe.measure(
+                {.pattern = patterns[i], .seconds_min = seconds, .seconds_max = seconds});
+            if (!one) return one.error();
+            sums[i].read_bytes += one->read_bytes;
+            sums[i].write_bytes += one->write_bytes;
+            sums[i].seconds += one->seconds;
+        }
+    }
+    const auto& [read, write, mixed] = sums;
     offload::DriveRates& drive = machine().drive;
-    drive.read_bytes_per_s = read->bytes_per_s();
-    drive.write_bytes_per_s = write->bytes_per_s();
-    const double in_turns_s = static_cast<double>(mixed->read_bytes) / drive.read_bytes_per_s +
-                              static_cast<double>(mixed->write_bytes) / drive.write_bytes_per_s;
-    drive.both_ways = std::clamp(in_turns_s / mixed->seconds, 1.0, 2.0);
+    drive.read_bytes_per_s = read.bytes_per_s();
+    drive.write_bytes_per_s = write.bytes_per_s();
+    const double in_turns_s = static_cast<double>(mixed.read_bytes) / drive.read_bytes_per_s +
+                              static_cast<double>(mixed.write_bytes) / drive.write_bytes_per_s;
+    drive.both_ways = std::clamp(in_turns_s / mixed.seconds, 1.0, 2.0);
     note("drive.read_gb_per_s", "through the store of a run, blocks of 1 MiB, 8 in flight");
     note("drive.write_gb_per_s",
          fmt::format("the same, of the first {}: a consumer drive falls later; headrace bench nvme "
                      "finds out",
                      format_bytes(probe.written_bytes())));
     note("drive.both_ways",
-         fmt::format("mixed as in a step {:.3g} GB/s", mixed->bytes_per_s() / 1e9));
+         fmt::format("mixed as in a step {:.3g} GB/s", mixed.bytes_per_s() / 1e9));
     return {};
 }
 
