@@ -36,6 +36,7 @@ namespace {
 constexpr uint32_t blocks_ahead = 2;
 
 constexpr double sample_seconds = 0.25;
+constexpr int turn_count = 5;
 constexpr double seconds_min = 1;
 constexpr double seconds_after_fall = 2;
 constexpr uint64_t quick_file_bytes = 64 * offload::mib;
@@ -362,6 +363,26 @@ Result<Measured> DriveProbe::run(const Load& load,
     if (!measured) return measured;
     written_bytes_ += measured->write_bytes;
     return measured;
+}
+
+Result<MeasuredInTurns> DriveProbe::measure_in_turns(double seconds) {
+    CHECK_GT(seconds, 0.0);
+    const double turn_s = seconds / turn_count;
+    MeasuredInTurns sums;
+    for (int turn = 0; turn < turn_count; ++turn) {
+        for (const auto& [pattern, sum] :
+             {std::pair(Pattern::read, &sums.read), std::pair(Pattern::write, &sums.write),
+              std::pair(Pattern::mixed, &sums.mixed)}) {
+            const Result<Measured> one =
+                measure({.pattern = pattern, .seconds_min = turn_s, .seconds_max = turn_s});
+            if (!one) return one.error();
+            sum->read_bytes += one->read_bytes;
+            sum->write_bytes += one->write_bytes;
+            sum->seconds += one->seconds;
+            sum->cpu_seconds += one->cpu_seconds;
+        }
+    }
+    return sums;
 }
 
 Result<Measured> DriveProbe::measure(const Load& load) {

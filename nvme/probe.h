@@ -78,6 +78,13 @@ struct Measured {
     double cpu_seconds_per_gb() const;
 };
 
+// Of all patterns.
+struct MeasuredInTurns {
+    Measured read;
+    Measured write;
+    Measured mixed;
+};
+
 class DriveProbe {
   public:
     // Makes the store and writes it once. Errors: open_store's; stopped; the drive's.
@@ -87,6 +94,10 @@ class DriveProbe {
     DriveProbe& operator=(const DriveProbe&) = delete;
 
     offload::Result<Measured> measure(const Load& load);
+
+    // Each pattern for `seconds` in all, in short turns: a drive whose rate wanders shows the same
+    // minute to all three, and is not taken for one that mixes faster than it reads.
+    offload::Result<MeasuredInTurns> measure_in_turns(double seconds);
 
     // Reads the file of a probe of one path (CHECK) by itself, in turns from its beginning to its
     // end, `depth` blocks at a time; past the page cache where the store does. Load's pattern and

@@ -106,20 +106,28 @@ class Bench {
 
   private:
     Status measure(Contestant& one, uint32_t round) {
-        const Result<StepRates> rates = ceilings_.measure();
-        if (!rates) return rates.error();
+        if (Status status = look_at_ceilings(); !status) return status;
+        const StepRates before = now_;
         const RunConfig config = config_of(context_.inputs.config, one.batch, one.way);
         Result<Rehearsal> rehearsal =
             rehearse(with_config(context_.inputs, config), context_.reporter);
         if (!rehearsal) return rehearsal.error();
-        one.rates.push_back(*rates);
-        one.lanes.push_back(longest_lane(*rehearsal, *rates));
+        if (Status status = look_at_ceilings(); !status) return status;
+        one.rates.push_back(between(before, now_));
+        one.lanes.push_back(longest_lane(*rehearsal, one.rates.back()));
         one.rehearsals.push_back(std::move(*rehearsal));
         if (context_.say) {
             context_.say(fmt::format("round {} of {}, {}: {:.3g} s, {} {:.3g} s", round + 1,
                                      command_.rounds, one.name(), one.rehearsals.back().step_s,
                                      one.lanes.back().name, one.lanes.back().seconds));
         }
+        return {};
+    }
+
+    Status look_at_ceilings() {
+        const Result<StepRates> rates = ceilings_.measure();
+        if (!rates) return rates.error();
+        now_ = *rates;
         return {};
     }
 
@@ -183,6 +191,7 @@ class Bench {
     const BenchStepCommand& command_;
     const StepBenchContext& context_;
     StepCeilings& ceilings_;
+    StepRates now_;
     std::vector<Contestant> contestants_;
     std::map<size_t, offload::Error> misfits_;  // by contestant
 };

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -31,7 +30,6 @@ namespace headrace::engine {
 
 namespace fs = std::filesystem;
 using nvme::DriveProbe;
-using nvme::Pattern;
 using offload::Error;
 using offload::ErrorCode;
 using offload::format_bytes;
@@ -41,8 +39,7 @@ using offload::Status;
 namespace {
 
 constexpr double default_seconds = 20;
-constexpr double drive_seconds = 1.5;  // of each pattern, in so many rounds
-constexpr int drive_rounds = 5;
+constexpr double drive_seconds = 1.5;  // of each pattern
 
 class Measurer {
   public:
@@ -188,23 +185,11 @@ Status Measurer::take_link() {
     return {};
 }
 
-// In short turns: a drive whose rate wanders must not look as if it read slower than it mixes.
 Status Measurer::take_rates(DriveProbe& probe) {
-    constexpr std::array patterns = {Pattern::read, Pattern::write, Pattern::mixed};
-    std::array<nvme::Measured, patterns.size()> sums;
-    for (int round = 0; round < drive_rounds; ++round) {
-        for (size_t i = 0; i < patterns.size(); ++i) {
-            if (round == 0) say(fmt::format("drives: {}", name_of(patterns[i])));
-            const double seconds = drive_seconds * share_ / drive_rounds;
-            const Result<nvme::Measured> one = probe.measure(
-                {.pattern = patterns[i], .seconds_min = seconds, .seconds_max = seconds});
-            if (!one) return one.error();
-            sums[i].read_bytes += one->read_bytes;
-            sums[i].write_bytes += one->write_bytes;
-            sums[i].seconds += one->seconds;
-        }
-    }
-    const auto& [read, write, mixed] = sums;
+    say("drives: reading, writing, both");
+    const auto measured = probe.measure_in_turns(drive_seconds * share_);
+    if (!measured) return measured.error();
+    const auto& [read, write, mixed] = *measured;
     offload::DriveRates& drive = machine().drive;
     drive.read_bytes_per_s = read.bytes_per_s();
     drive.write_bytes_per_s = write.bytes_per_s();

@@ -13,7 +13,6 @@
 namespace headrace::engine {
 
 using nvme::DriveProbe;
-using nvme::Pattern;
 using offload::LaneKind;
 using offload::Result;
 
@@ -22,10 +21,20 @@ namespace {
 constexpr uint64_t pool_bytes = 256 * offload::mib;
 constexpr uint64_t file_bytes = 3 * offload::gib;  // as far over a drive as a step's own bytes
 constexpr uint64_t updated_count = 64 << 20;       // more than caches hold
-constexpr double seconds_of_measurement = 2;
+constexpr double seconds_of_measurement = 1.5;     // of each pattern
 constexpr std::string_view update_row = "update and page sums";  // as a run that commits has it
 
 }  // namespace
+
+StepRates between(const StepRates& before, const StepRates& after) {
+    const auto middle = [](double one, double other) {
+        return one > 0 && other > 0 ? 2 / (1 / one + 1 / other) : 0;
+    };
+    return {.read_bytes = middle(before.read_bytes, after.read_bytes),
+            .written_bytes = middle(before.written_bytes, after.written_bytes),
+            .mixed_bytes = middle(before.mixed_bytes, after.mixed_bytes),
+            .updated_parameters = middle(before.updated_parameters, after.updated_parameters)};
+}
 
 LongestLane longest_lane(const Rehearsal& rehearsal, const StepRates& rates) {
     const RehearsedStep& part = rehearsal.part;
@@ -39,9 +48,11 @@ LongestLane longest_lane(const Rehearsal& rehearsal, const StepRates& rates) {
         {"d2h", alone_s(LaneKind::d2h)},
         {"update", static_cast<double>(part.updated_parameter_count) / rates.updated_parameters}};
     if (rates.read_bytes > 0 && rates.written_bytes > 0) {
-        lanes.push_back(
-            {"drives", static_cast<double>(part.read_bytes) / rates.read_bytes +
-                           static_cast<double>(part.written_bytes) / rates.written_bytes});
+        const auto read = static_cast<double>(part.read_bytes);
+        const auto written = static_cast<double>(part.written_bytes);
+        const double in_turns_s = read / rates.read_bytes + written / rates.written_bytes;
+        const double mixed_s = (read + written) / rates.mixed_bytes;
+        lanes.push_back({"drives", std::min(in_turns_s, mixed_s)});
     }
     return std::ranges::max(lanes, {}, &LongestLane::seconds);
 }
@@ -69,14 +80,11 @@ Result<std::unique_ptr<StepCeilings>> StepCeilings::make(const RunConfig& config
 Result<StepRates> StepCeilings::measure() {
     StepRates rates;
     if (probe_) {
-        for (auto [pattern, rate] : {std::pair(Pattern::read, &rates.read_bytes),
-                                     std::pair(Pattern::write, &rates.written_bytes)}) {
-            const auto measured = probe_->measure({.pattern = pattern,
-                                                   .seconds_min = seconds_of_measurement,
-                                                   .seconds_max = seconds_of_measurement});
-            if (!measured) return measured.error();
-            *rate = measured->bytes_per_s();
-        }
+        const auto measured = probe_->measure_in_turns(seconds_of_measurement);
+        if (!measured) return measured.error();
+        rates.read_bytes = measured->read.bytes_per_s();
+        rates.written_bytes = measured->write.bytes_per_s();
+        rates.mixed_bytes = measured->mixed.bytes_per_s();
     }
     const BenchAdamCommand command{
         .parameter_counts = {updated_count},

@@ -17,8 +17,9 @@ namespace headrace::engine {
 
 // Per second. A run without drives has no rates of them: 0.
 struct StepRates {
-    double read_bytes = 0;
+    double read_bytes = 0;  // alone
     double written_bytes = 0;
+    double mixed_bytes = 0;  // 16 read to 14 written
     double updated_parameters = 0;
 };
 
@@ -28,8 +29,12 @@ struct LongestLane {
     double seconds = 0;
 };
 
-// The longest of: FLOP over the card's rate, bytes over the link's each way, as foretold; bytes
-// read and written over the rates of the drives; parameters over the rate of the update.
+// Of what lies between two measurements: as many bytes at the one rate as at the other.
+StepRates between(const StepRates& before, const StepRates& after);
+
+// The longest of: FLOP over the card's rate, bytes over the link's each way, as foretold; what is
+// read and written, in turns or mixed, whichever takes the drives less; parameters over the rate of
+// the update.
 LongestLane longest_lane(const Rehearsal& rehearsal, const StepRates& rates);
 
 class StepCeilings {

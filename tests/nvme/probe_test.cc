@@ -76,6 +76,26 @@ TEST_P(ProbeTest, moves_what_it_says_and_leaves_nothing_behind) {
     EXPECT_TRUE(is_empty());
 }
 
+TEST_P(ProbeTest, takes_turns_so_that_all_patterns_see_the_same_minute) {
+    const auto probe = DriveProbe::open(options());
+    ASSERT_TRUE(probe.ok()) << probe.error().text();
+    reads_ = 0;
+    writes_ = 0;
+    const auto measured = (*probe)->measure_in_turns(0.1);
+    ASSERT_TRUE(measured.ok()) << measured.error().text();
+    const auto& [read, write, mixed] = *measured;
+    EXPECT_EQ(read.write_bytes, 0u);
+    EXPECT_EQ(write.read_bytes, 0u);
+    EXPECT_EQ(read.read_bytes + mixed.read_bytes, reads_.load());
+    EXPECT_EQ(write.write_bytes + mixed.write_bytes, writes_.load());
+    for (const Measured& one : {read, write, mixed}) {
+        EXPECT_GE(one.seconds, 0.1) << "of all its turns";
+        EXPECT_GT(one.bytes_per_s(), 0.0);
+    }
+    fail_writes_from_ = 0;
+    EXPECT_FALSE((*probe)->measure_in_turns(0.1).ok());
+}
+
 TEST_P(ProbeTest, mixes_as_a_step_does) {
     const auto probe = DriveProbe::open(options());
     ASSERT_TRUE(probe.ok()) << probe.error().text();
