@@ -131,10 +131,14 @@ Status NvmeStore::recover(std::optional<uint64_t> attempts) {
                                                     "the next one had begun",
                                                     attempted, *attempts, newest_attempts));
         }
+        const std::lock_guard lock(mutex_);
+        learn_newest();
         recovered_ = {.record = journal_->newest()->record, .other_attempts = {}};
         return {};
     }
+    const std::lock_guard lock(mutex_);
     generations_.restore(*newest);
+    learn_newest();
     recovered_ = {.record = newest->record, .other_attempts = {}};
     if (older) recovered_->other_attempts = older->record.attempts;
     return {};
@@ -420,6 +424,7 @@ void NvmeStore::seal(Done done) {
             } else {
                 generations_.fail(status.error());
             }
+            learn_newest();
         }
         done(status);
     });
@@ -437,9 +442,24 @@ void NvmeStore::withdraw(Done done) {
             } else {
                 generations_.fail(status.error());
             }
+            learn_newest();
         }
         done(status);
     });
+}
+
+std::optional<offload::CommitRecord> NvmeStore::newest_commit() const {
+    std::lock_guard lock(mutex_);
+    return newest_;
+}
+
+void NvmeStore::learn_newest() {
+    const std::optional<Commit>& newest = journal_->newest();
+    if (newest) {
+        newest_ = newest->record;  // into the memory of the one before
+    } else {
+        newest_.reset();
+    }
 }
 
 const Uuid& NvmeStore::uuid() const {

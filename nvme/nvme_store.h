@@ -70,6 +70,7 @@ class NvmeStore final : public offload::Store {
     void record(const offload::CommitRecord& record, offload::Done done) override;
     void seal(offload::Done done) override;
     void withdraw(offload::Done done) override;
+    std::optional<offload::CommitRecord> newest_commit() const override;
     uint32_t path_count() const override { return static_cast<uint32_t>(folders_.size()); }
     const std::vector<offload::PlaceSpec>& places() const override { return places_; }
 
@@ -106,6 +107,7 @@ class NvmeStore final : public offload::Store {
     void give_back(ActiveTransfer& active);  // mutex_ held
     void finish(ActiveTransfer& active);
     void serve_zeros();
+    void learn_newest();  // after a move of a commit, by whoever made it; mutex_ held
 
     const std::vector<offload::PlaceSpec> places_;
     const Placement placement_;
@@ -117,11 +119,12 @@ class NvmeStore final : public offload::Store {
     std::vector<std::unique_ptr<BlockQueue>> queues_;
     std::vector<std::unique_ptr<Ring>> rings_;  // empty: threads
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     Generations generations_;
-    offload::CommitRecord record_;        // of the commit under way
-    std::deque<ActiveTransfer> actives_;  // grows to the most that were in flight at once
+    offload::CommitRecord record_;                 // of the commit under way
+    std::optional<offload::CommitRecord> newest_;  // the journal's, for other threads
+    std::deque<ActiveTransfer> actives_;           // grows to the most that were in flight at once
     ActiveTransfer* free_active_ = nullptr;
     ActiveTransfer* first_zeros_ = nullptr;  // reads of places that were never written
     ActiveTransfer* last_zeros_ = nullptr;

@@ -37,6 +37,7 @@ class FaultyStore final : public Store {
     void record(const CommitRecord& record, Done done) override;
     void seal(Done done) override;
     void withdraw(Done done) override;
+    std::optional<CommitRecord> newest_commit() const override { return below_.newest_commit(); }
     uint32_t path_count() const override { return below_.path_count(); }
     const std::vector<PlaceSpec>& places() const override { return below_.places(); }
 

@@ -20,10 +20,9 @@ class MemoryStore final : public Store {
     void record(const CommitRecord& record, Done done) override;
     void seal(Done done) override;
     void withdraw(Done done) override;
+    std::optional<CommitRecord> newest_commit() const override;
     uint32_t path_count() const override { return 1; }
     const std::vector<PlaceSpec>& places() const override { return places_; }
-
-    std::optional<CommitRecord> newest_commit() const;
 
   private:
     const std::vector<PlaceSpec> places_;

@@ -92,6 +92,10 @@ class Store {
     // of a durable place and no other move is under way.
     virtual void withdraw(Done done) = 0;
 
+    // The newest commit that stands: what a start after a crash would find now. A move that failed
+    // changes nothing of it: what a withdrawal may not have erased is still named. Any thread.
+    virtual std::optional<CommitRecord> newest_commit() const = 0;
+
     virtual uint32_t path_count() const = 0;
 
     // The places, in the order of their ids.

@@ -52,10 +52,10 @@ class Training {
                  }) {}
 
     ~Training() {
-        const bool had_store = engine_ && engine_->store() != nullptr;
+        const bool has_store = engine_ && engine_->store() != nullptr;
+        const bool removes_store = has_store && !keeps_store();
         engine_.reset();
-        if (!had_store) return;
-        if (keeps_store()) return;
+        if (!removes_store) return;
         const Status removed =
             nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
         if (!removed) reporter_.warn(removed.error().text());
@@ -75,7 +75,15 @@ class Training {
     }
 
   private:
-    bool keeps_store() const { return has_resume_point_ && !is_finished_ && !card_; }
+    // What resume_from_checkpoint would go on from. A commit of no step is one only where this
+    // start went on from it: what it only loaded itself it leaves nobody.
+    bool has_resume_point() const {
+        if (!engine_ || engine_->store() == nullptr) return false;
+        const auto commit = engine_->store()->newest_commit();
+        return commit && (commit->attempts > 0 || saved_);
+    }
+
+    bool keeps_store() const { return has_resume_point() && !is_finished_ && !card_; }
 
     Status read_card() {
         if (config_.emulate.empty()) return {};
@@ -120,14 +128,12 @@ class Training {
         return open_metrics();
     }
 
-    // The largest micro-batches: of training and, where there is one, of evaluation.
     // --- what was there before -----------------------------------------------------------------
 
     Status find_saved() {
         Result<std::optional<SavedRun>> saved = find_saved_run(config_);
         if (!saved) return saved.error();
         saved_ = std::move(*saved);
-        has_resume_point_ = saved_.has_value();
         return {};
     }
 
@@ -171,7 +177,7 @@ class Training {
 
     // A run that ends before its end, for whatever reason, says what is left of it.
     void say_what_is_kept() const {
-        if (!keeps_store() || !engine_ || engine_->store() == nullptr) return;
+        if (!keeps_store()) return;
         reporter_.note(
             "what was committed is kept: resume_from_checkpoint=true goes on from there");
     }
@@ -301,7 +307,6 @@ class Training {
                                           done - done % save_stride + save_stride});
             if (Status status = train_to(end); !status) return status;
             done = engine_->progress().attempts;
-            has_resume_point_ |= commit_at_ == offload::CommitAt::every_step;
             const bool is_stopping = done < total && wants_stop();  // and stays so
             if (saves && (is_stopping || done == total || done % save_stride == 0)) {
                 if (Status status = save(); !status) return status;
@@ -317,14 +322,7 @@ class Training {
         return {};
     }
 
-    // What was saved is written over from here on.
-    void leave_resume_point(bool is_overwritten) {
-        const bool has_one = placement().plan.durable_copies == offload::Copies::one;
-        if (has_one && is_overwritten) has_resume_point_ = false;
-    }
-
     Status train_to(int64_t end) {
-        leave_resume_point(uses_nvme(placement().plan));
         const int64_t done = engine_->progress().attempts;
         wait_for_step(done, end);
         Status status = engine_->train(
@@ -354,11 +352,9 @@ class Training {
     bool wants_stop() const { return reporter_.stop_signal() != 0 || is_at_write_limit(); }
 
     Status save() {
-        leave_resume_point(true);
         waits_.begin("saving " + after_step(engine_->progress().attempts));
         if (Status status = engine_->commit(); !status) return status;
         waits_.end();
-        has_resume_point_ = true;
         reporter_.note(fmt::format("saved {}", after_step(engine_->progress().attempts)));
         return {};
     }
@@ -411,9 +407,6 @@ class Training {
         }
         log(metrics_->append(record));
         if (Status status = count_skips(outcome); !status) return status;
-        // Its update waits for the next period: the commit that covers it is still to come.
-        const bool commits = commit_at_ == offload::CommitAt::every_step;
-        has_resume_point_ = has_resume_point_ || (commits && record.step > 1);
         if (record.step == record.step_count || commit_at_) return {};
         return stop_if_asked(after_step(record.step));
     }
@@ -624,7 +617,6 @@ class Training {
     uint64_t written_per_step_ = 0;  // to nvme, the most so far
     std::optional<SavedRun> saved_;  // what is resumed
     Identity identity_;
-    bool has_resume_point_ = false;  // in the store
     bool is_finished_ = false;
     WaitWatch waits_;
 };

@@ -229,8 +229,10 @@ TEST_P(StoreContract, CommitsFollowEachOther) {
             ASSERT_TRUE(write_place(*store_, two_copies, written.span()).ok());
             ASSERT_TRUE(write_place(*store_, one_copy, written.first(4 * kib)).ok());
         }
-        const Status status = commit_and_wait(*store_, {.attempts = step, .updates = step / 2});
+        const offload::CommitRecord record{.attempts = step, .updates = step / 2};
+        const Status status = commit_and_wait(*store_, record);
         ASSERT_TRUE(status.ok()) << status.error().text();
+        EXPECT_EQ(store_->newest_commit(), record);
         ASSERT_TRUE(read_place(*store_, two_copies, read.span()).ok());
         EXPECT_TRUE(written == read) << step;
         ASSERT_TRUE(read_place(*store_, one_copy, read.first(4 * kib)).ok());
@@ -249,6 +251,7 @@ TEST_P(StoreContract, WithdrawReleasesPlacesOfOneCopy) {
     PageBuffer read(place_bytes);
     for (uint64_t step = 1; step < 4; step++) {
         ASSERT_TRUE(offload::withdraw_and_wait(*store_).ok());
+        EXPECT_FALSE(store_->newest_commit().has_value());
         for (const uint64_t seed : {step, 10 + step}) {
             written.fill_random(seed);
             ASSERT_TRUE(write_place(*store_, 0, written.span()).ok());
@@ -256,6 +259,7 @@ TEST_P(StoreContract, WithdrawReleasesPlacesOfOneCopy) {
             EXPECT_EQ(read, written);
         }
         ASSERT_TRUE(commit_and_wait(*store_, {.attempts = step}).ok());
+        EXPECT_EQ(store_->newest_commit(), offload::CommitRecord{.attempts = step});
         ASSERT_TRUE(read_place(*store_, 0, read.span()).ok());
         EXPECT_EQ(read, written);
     }

@@ -489,6 +489,58 @@ TEST_F(Resume, AConversionThatIsCutLosesNothing) {
     EXPECT_EQ(converted, 1);
 }
 
+// A run that ends by itself at its second step has committed its first: that is kept.
+TEST_F(Resume, ARunThatDivergesEarlyKeepsWhatItCommitted) {
+    model_ = tiny_model(tiny_config(true), offload::Dtype::fp16);
+    config_.dtype = config_.offload.gradients = offload::Dtype::fp16;
+    config_.eval_steps.reset();
+    config_.loss_scale = {.initial_scale_power = 26, .hysteresis = 1, .min_scale = 0x1p25};
+    const Told told = run(model_);
+    ASSERT_FALSE(told.status.ok());
+    EXPECT_EQ(told.status.error().code, ErrorCode::diverged);
+    EXPECT_EQ(told.steps.size(), 2u);
+    EXPECT_THAT(told.notes, Contains(HasSubstr("resume_from_checkpoint=true")));
+    config_.resume_from_checkpoint = true;
+    config_.max_steps = 1;  // exports what is there
+    EXPECT_EQ(finish()["skipped_step_count"], 1);
+}
+
+// One copy of everything is written over from the moment that its commit is withdrawn, and not
+// before: where the withdrawal fails, the run is still there.
+TEST_F(Resume, AWithdrawalThatFailsLosesNothing) {
+    config_.eval_steps.reset();
+    const json expected = finish();
+    config_.offload.commit = CommitMode::at_saves;
+    config_.offload.nvme_budget_bytes = finish()["nvme_bytes"].get<uint64_t>() - 1;
+    EXPECT_THAT(stop_after(4).notes, Contains(HasSubstr("room for one copy of it all")));
+    config_.resume_from_checkpoint = true;
+    stop_after_ = never;
+
+    std::atomic<int64_t> writes_left = never;
+    drives_.operations.before_request =
+        [&](const nvme::Request& request) -> std::optional<nvme::Fault> {
+        const bool is_write = request.direction == offload::Direction::write;
+        if (!is_write || writes_left-- > 0) return {};
+        return nvme::Fault{.executed_bytes = 0, .result = -EIO};
+    };
+    bool has_begun = false;
+    for (int64_t writes = 0; !has_begun; ++writes) {
+        ASSERT_LT(writes, 100);
+        writes_left = writes;
+        const Told told = run(model_);
+        writes_left = never;
+        ASSERT_FALSE(told.status.ok());
+        EXPECT_THAT(told.status.error().text(), HasSubstr("EIO"));
+        // The first write of the steps is the withdrawal's.
+        has_begun = std::ranges::any_of(told.notes, [](const std::string& note) {
+            return note.starts_with("resuming after step");
+        });
+        if (!has_begun) continue;
+        EXPECT_THAT(told.notes, Contains(HasSubstr("resume_from_checkpoint=true")));
+    }
+    expect_same(finish(), expected, "gone on with");
+}
+
 TEST_F(Resume, AnUnfinishedRunIsNotThrownAwayUnasked) {
     stop_after(3);
     stop_after_ = never;

@@ -47,6 +47,9 @@ class LateStore final : public offload::Store {
     }
     void seal(offload::Done done) override { late_.seal(std::move(done)); }
     void withdraw(offload::Done done) override { late_.withdraw(std::move(done)); }
+    std::optional<offload::CommitRecord> newest_commit() const override {
+        return below_.newest_commit();
+    }
     uint32_t path_count() const override { return late_.path_count(); }
     const std::vector<offload::PlaceSpec>& places() const override { return below_.places(); }
 
