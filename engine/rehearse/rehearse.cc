@@ -7,6 +7,7 @@
 #include "engine/config/machine.h"
 #include "engine/models/effort.h"
 #include "engine/plan/part_of_model.h"
+#include "engine/rehearse/made_up_step.h"
 #include "engine/resume/identity.h"
 #include "engine/resume/run_store.h"
 #include "engine/torch/threads.h"
@@ -27,30 +28,6 @@ using offload::Schedule;
 using offload::Status;
 
 namespace {
-
-// Made-up tokens are below this, and below the vocabulary.
-constexpr int64_t made_up_tokens = 1000;
-
-StepBatch made_up_step(const RunConfig& config, const LlamaConfig& model, int64_t step) {
-    const auto end = std::min<int64_t>(made_up_tokens, model.vocabulary_size);
-    std::vector<TokenBatch> batches;
-    for (int64_t m = 0; m < config.gradient_accumulation_steps; ++m) {
-        TokenBatch batch{.row_count = config.per_device_train_batch_size,
-                         .column_count = config.max_length};
-        batch.token_count = batch.row_count * batch.column_count;
-        for (int64_t t = 0; t < batch.token_count; ++t) {
-            batch.input_ids.push_back(static_cast<int32_t>((t * 7 + m * 13 + step) % end));
-        }
-        for (int64_t t = 0; t < batch.token_count; ++t) {
-            const bool is_last = (t + 1) % batch.column_count == 0;
-            batch.targets.push_back(is_last ? not_trained
-                                            : batch.input_ids[static_cast<size_t>(t) + 1]);
-        }
-        batch.trained_token_count = batch.token_count - batch.row_count;
-        batches.push_back(std::move(batch));
-    }
-    return make_step(std::move(batches));
-}
 
 RunConfig config_of_rehearsal(const RunConfig& config) {
     RunConfig rehearsed = config;
@@ -84,8 +61,9 @@ class Run {
     }
 
     ~Run() {
+        const bool has_store = engine_ && engine_->store() != nullptr;
         engine_.reset();
-        if (!has_store_) return;
+        if (!has_store) return;
         const Status removed =
             nvme::remove_store(config_.offload.nvme_paths, store_name_of(config_));
         if (!removed) reporter_.warn(removed.error().text());
@@ -111,11 +89,9 @@ class Run {
   private:
     // All that needs neither torch nor a drive.
     Status prepare() {
-        if (!config_.emulate.empty()) {
-            auto card = load_machine(config_.emulate);
-            if (!card) return card.error();
-            card_ = std::move(*card);
-        }
+        Result<std::optional<MachineFile>> card = emulated_card(config_);
+        if (!card) return card.error();
+        card_ = std::move(*card);
         if (inputs_.train_data != nullptr) {
             BatchOptions options = train_batches(config_);
             options.step_count = offload::warm_up_step_count_max + inputs_.step_count;
@@ -166,33 +142,18 @@ class Run {
              .largest_shape = shape_,
              .card = card_ ? &*card_ : nullptr,
              .learning_rate_of = [rate = config_.learning_rate](int64_t) { return rate; },
-             .record_of =
-                 [this](const Progress& progress) { return record_of(identity_, progress); },
-             .open_store =
-                 [this](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {
-                     return open_store(std::move(places), buffers);
+             .identity = identity_,
+             .drive_cache = inputs_.drive_cache,
+             .drives = inputs_.drives,
+             .note = reporter_.note,
+             .on_stuck = reporter_.stuck,
+             .on_store_opened =
+                 [this](const nvme::NvmeStore& store) {
+                     for (const std::string& note : store.notes()) reporter_.warn(note);
                  }});
         if (!engine) return engine.error();
         engine_ = std::move(*engine);
         return engine_->try_shape(shape_.row_count, shape_.column_count);
-    }
-
-    Result<std::unique_ptr<offload::Store>> open_store(std::vector<offload::PlaceSpec> places,
-                                                       std::span<std::byte> buffers) {
-        auto store = open_run_store({.config = config_,
-                                     .placement = part_,
-                                     .model = model_,
-                                     .identity = identity_,
-                                     .drive_cache = inputs_.drive_cache,
-                                     .places = std::move(places),
-                                     .buffers = buffers,
-                                     .drives = inputs_.drives,
-                                     .note = reporter_.note,
-                                     .on_stuck = reporter_.stuck});
-        if (!store) return store.error();
-        has_store_ = true;
-        for (const std::string& note : (*store)->notes()) reporter_.warn(note);
-        return std::unique_ptr<offload::Store>(std::move(*store));
     }
 
     Status load() {
@@ -300,7 +261,6 @@ class Run {
     const Identity identity_{
         .numerics = {{"rehearsal", "nothing to go on with"}}, .job = {}, .recipe = {}};
     std::unique_ptr<Engine> engine_;
-    bool has_store_ = false;
     std::vector<int64_t> token_counts_;  // of the measured steps, padding included
 };
 

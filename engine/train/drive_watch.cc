@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace headrace::engine {
 
 using nvme::PathStatistics;
@@ -17,8 +19,13 @@ MovedBytes DriveWatch::look() {
         moved.written += now.write_bytes - seen_[path].write_bytes;
         seen_[path] = now;
     }
-    total_.read += moved.read;
-    total_.written += moved.written;
+    written_.total_bytes += moved.written;
+    return moved;
+}
+
+MovedBytes DriveWatch::look_after_step() {
+    const MovedBytes moved = look();
+    written_.step_bytes_max = std::max(written_.step_bytes_max, moved.written);
     return moved;
 }
 

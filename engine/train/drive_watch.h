@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/train/metrics.h"
+#include "engine/train/stop.h"
 #include "nvme/nvme_store.h"
 #include "nvme/rate_watch.h"
 
@@ -26,11 +27,13 @@ class DriveWatch {
 
     // Since the last look, or since the beginning.
     MovedBytes look();
-    MovedBytes total() const { return total_; }
 
     // A step has ended since the last look: a line for each path whose rate has changed for good,
-    // once. Call before look().
+    // once; then what the step moved.
     std::vector<std::string> rate_changes();
+    MovedBytes look_after_step();
+
+    Written written() const { return written_; }
 
     // For metrics.jsonl: bytes, requests, latencies in ms, depth and stalls, per path.
     std::vector<Metric> metrics() const;
@@ -41,7 +44,7 @@ class DriveWatch {
     const nvme::NvmeStore* store_ = nullptr;
     std::vector<nvme::PathStatistics> seen_;  // per path, at the last look
     std::vector<nvme::RateWatch> rates_;
-    MovedBytes total_;
+    Written written_;
 };
 
 }  // namespace headrace::engine

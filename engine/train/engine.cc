@@ -208,22 +208,18 @@ Status Engine::run_list(const Schedule& schedule, Segment& segment) {
         ++op_count_;
         if (options_.on_op_done) options_.on_op_done(op_count_);
     };
-    if (options_.is_serial) {
-        offload::SerialBackend backend({.execute =
-                                            [&](const offload::Ticket& ticket) {
-                                                alone = {.ticket = ticket, .start_ns = now_ns()};
-                                                auto done = execute_serially(*executor_,
-                                                                             store_.get(), ticket);
-                                                alone.end_ns = now_ns();
-                                                return done;
-                                            },
-                                        .open = segment.open,
-                                        .close = segment.close});
-        const auto verdict = run(schedule, backend, run_options);
-        return verdict ? Status{} : Status(verdict.error());
-    }
-    backend_->begin({.open = segment.open, .close = segment.close});
-    const auto verdict = run(schedule, *backend_, run_options);
+    const auto execute = [&](const offload::Ticket& ticket) {
+        alone = {.ticket = ticket, .start_ns = now_ns()};
+        auto done = execute_serially(*executor_, store_.get(), ticket);
+        alone.end_ns = now_ns();
+        return done;
+    };
+    offload::SerialBackend serial(
+        {.execute = execute, .open = segment.open, .close = segment.close});
+    if (!options_.is_serial) backend_->begin({.open = segment.open, .close = segment.close});
+    offload::Backend& backend =
+        options_.is_serial ? static_cast<offload::Backend&>(serial) : *backend_;
+    const auto verdict = run(schedule, backend, run_options);
     return verdict ? Status{} : Status(verdict.error());
 }
 

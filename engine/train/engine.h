@@ -42,7 +42,7 @@ struct EngineOptions {
     uint64_t rounding_seed = 0;  // of states in bf16 and int8
     const cpu_adam::Row* update_row = nullptr;
     const kernels::ReduceRow* reduce_row = nullptr;
-    OpenStore open_store{};                              // not called where nothing is on nvme
+    OpenStore open_store{};  // called by create alone, and not where nothing is on nvme
     std::function<void(int64_t op_count)> on_op_done{};  // may be empty
     // A card that is only pretended: nothing is computed, and the gpu tier needs no memory.
     std::optional<PretendedCard> emulated_card{};

@@ -172,10 +172,6 @@ std::array<std::span<const std::byte>, 4> sections_in(const offload::Workload& w
             state.subspan(layout.master_offset_bytes, bytes[3])};
 }
 
-}  // namespace
-
-namespace {
-
 // Fills weights and master of one part; both are zero before.
 using FillPart =
     std::function<Status(uint32_t part, std::span<std::byte> weights, const cpu_adam::StateView&)>;

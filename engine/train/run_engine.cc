@@ -9,10 +9,31 @@
 
 namespace headrace::engine {
 
+using offload::Result;
+
 namespace {
 
 int thread_count_of(const std::optional<int64_t>& fixed, int64_t automatic) {
     return static_cast<int>(std::max<int64_t>(1, fixed.value_or(automatic)));
+}
+
+Result<std::unique_ptr<offload::Store>> open_store_of(const RunEngine& run,
+                                                      std::vector<offload::PlaceSpec> places,
+                                                      std::span<std::byte> buffers) {
+    auto store = open_run_store({.config = run.config,
+                                 .placement = run.placement,
+                                 .model = run.model,
+                                 .identity = run.identity,
+                                 .saved = run.saved,
+                                 .drive_cache = run.drive_cache,
+                                 .places = std::move(places),
+                                 .buffers = buffers,
+                                 .drives = run.drives,
+                                 .note = run.note,
+                                 .on_stuck = run.on_stuck});
+    if (!store) return store.error();
+    run.on_store_opened(**store);
+    return std::unique_ptr<offload::Store>(std::move(*store));
 }
 
 }  // namespace
@@ -25,11 +46,22 @@ HostThreads threads_of(const RunConfig& config) {
             .core_count = static_cast<int>(core_count)};
 }
 
-LossScaleRule loss_scale_rule_of(const RunConfig& config) {
-    return config.dtype == offload::Dtype::fp16 ? config.loss_scale : unscaled;
+bool has_loss_scale(const RunConfig& config) {
+    return config.dtype == offload::Dtype::fp16;
 }
 
-offload::Result<std::unique_ptr<Engine>> make_engine(RunEngine run) {
+LossScaleRule loss_scale_rule_of(const RunConfig& config) {
+    return has_loss_scale(config) ? config.loss_scale : unscaled;
+}
+
+Result<std::optional<MachineFile>> emulated_card(const RunConfig& config) {
+    if (config.emulate.empty()) return std::optional<MachineFile>{};
+    Result<MachineFile> card = load_machine(config.emulate);
+    if (!card) return card.error();
+    return std::optional(std::move(*card));
+}
+
+Result<std::unique_ptr<Engine>> make_engine(RunEngine run) {
     const RunConfig& config = run.config;
     EngineOptions options{
         .config = run.model,
@@ -47,13 +79,17 @@ offload::Result<std::unique_ptr<Engine>> make_engine(RunEngine run) {
                                           .weight_decay = config.weight_decay,
                                           .adam_step = static_cast<uint64_t>(update_index) + 1};
             },
-        .record_of = std::move(run.record_of),
+        .record_of = [&identity = run.identity](
+                         const Progress& progress) { return record_of(identity, progress); },
         .max_grad_norm = config.max_grad_norm,
         .loss_scale = loss_scale_rule_of(config),
         .rounding_seed = config.seed,
         .update_row = &cpu_adam::best(),
         .reduce_row = &kernels::best_reduce_row(),
-        .open_store = std::move(run.open_store),
+        .open_store =
+            [&run](std::vector<offload::PlaceSpec> places, std::span<std::byte> buffers) {
+                return open_store_of(run, std::move(places), buffers);
+            },
         .on_op_done = std::move(run.on_op_done)};
     options.is_serial = !config.offload.advanced.overlap;
     if (run.card != nullptr) {

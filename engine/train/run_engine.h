@@ -5,12 +5,16 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/config/machine_file.h"
 #include "engine/config/run_config.h"
 #include "engine/data/batch_plan.h"
 #include "engine/plan/nominal_host.h"
 #include "engine/plan/placement.h"
+#include "engine/resume/identity.h"
+#include "engine/resume/run_store.h"
 #include "engine/train/engine.h"
 
 namespace headrace::engine {
@@ -18,10 +22,14 @@ namespace headrace::engine {
 // What the run file says of threads, or what the machine has: all cores compute, one updates.
 HostThreads threads_of(const RunConfig& config);
 
+bool has_loss_scale(const RunConfig& config);
 // The rule where the dtype has a loss scale, else unscaled.
 LossScaleRule loss_scale_rule_of(const RunConfig& config);
 
-// References need to hold during make_engine alone.
+// The card that the run file wants emulated, if it does. Error: the machine file's.
+offload::Result<std::optional<MachineFile>> emulated_card(const RunConfig& config);
+
+// Of what is referred to, the identity outlives the engine; the rest, make_engine.
 struct RunEngine {
     const RunConfig& config;
     const LlamaConfig& model;
@@ -30,9 +38,14 @@ struct RunEngine {
     MicroBatchShape largest_shape;      // of training
     const MachineFile* card = nullptr;  // that is emulated; null: the host plays the card
     std::function<double(int64_t update_index)> learning_rate_of;
-    RecordOf record_of;
-    OpenStore open_store;
-    std::function<void(int64_t op_count)> on_op_done{};  // may be empty
+    const Identity& identity;         // of this start: what commits say of it
+    const SavedRun* saved = nullptr;  // what is resumed; null: nothing
+    std::string drive_cache;          // nvme/drive_cache.h; empty: none
+    DriveHooks drives{};
+    std::function<void(const std::string&)> note;                 // one line
+    std::function<void(const std::string&)> on_stuck;             // engine/train/train.h, stuck
+    std::function<void(const nvme::NvmeStore&)> on_store_opened;  // where there is one
+    std::function<void(int64_t op_count)> on_op_done{};           // may be empty
 };
 
 // Errors: of Engine::create.

@@ -55,9 +55,6 @@ struct TrainReporter {
     std::function<void(int64_t op_count)> op_done{};
 };
 
-// More steps skipped in a row than this end the run as diverged.
-inline constexpr int64_t skipped_steps_max = 20;
-
 // The folder inside output_dir that holds the trained model, whole or absent.
 inline constexpr const char* trained_model_folder = "model";
 

@@ -1,0 +1,119 @@
+#include "engine/train/run_setup.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/resume/store_room.h"
+#include "engine/train/run_batches.h"
+#include "engine/train/run_engine.h"
+#include "engine/train/run_identity.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::Result;
+using offload::Status;
+
+namespace {
+
+// What the run's store may take; an emulated run has no result to keep room for.
+uint64_t drive_bytes(const SetupInputs& inputs, const RunSetup& setup) {
+    const RunConfig& config = inputs.run.config;
+    if (config.offload.nvme_paths.empty()) return 0;
+    const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(inputs.run.model));
+    return room_for_store(config, setup.card ? 0 : result_bytes);
+}
+
+HostRun host_run(const SetupInputs& inputs, const RunSetup& setup) {
+    const std::optional<MachineFile>& machine = inputs.run.machine;
+    HostRun run{.config = inputs.run.config,
+                .model = inputs.run.model,
+                .shapes = setup.shapes,
+                .micro_batch_count_max = inputs.batches.micro_batch_count_of(0),  // the most of all
+                .step_count = inputs.batches.step_count(),
+                .threads = inputs.threads,
+                .memory = {.available_bytes = inputs.ram_free_bytes,
+                           .drive_bytes = drive_bytes(inputs, setup)},
+                .machine = machine ? &*machine : nullptr,
+                .card = setup.card ? &*setup.card : nullptr,
+                .saved_part_bytes = std::nullopt};
+    if (!setup.saved) return run;
+    run.saved_part_bytes = setup.saved->saved.identity.part_bytes;
+    const std::vector<offload::PlaceSpec>& places = setup.saved->store.places;
+    run.has_one_copy = !places.empty() && places[0].copies == offload::Copies::one;
+    return run;
+}
+
+void warn_of_card(const SetupInputs& inputs, const MachineFile& card) {
+    inputs.reporter.warn(
+        fmt::format("EMULATED {}: ops of the card take its time and compute nothing; drives, "
+                    "updates and commits are real. No model will be written",
+                    card.machine.name));
+}
+
+void say_short_steps(const SetupInputs& inputs) {
+    const int64_t last_of_epoch = inputs.batches.steps_per_epoch() - 1;
+    if (last_of_epoch >= inputs.batches.step_count()) return;
+    const int64_t count = inputs.batches.micro_batch_count_of(last_of_epoch);
+    const int64_t full = inputs.run.config.gradient_accumulation_steps;
+    if (count == full) return;
+    inputs.reporter.note(
+        fmt::format("the last step of an epoch has {} of {} micro-batches: every sample is used "
+                    "once, none is dropped or repeated",
+                    count, full));
+}
+
+Status check_not_beyond_the_end(const SetupInputs& inputs, const Progress& progress) {
+    const int64_t done = progress.attempts;
+    if (done <= inputs.batches.step_count()) return {};
+    return Error{ErrorCode::usage,
+                 fmt::format("the run in {} has done {} steps, and this start asks for {}",
+                             inputs.run.config.output_dir, done, inputs.batches.step_count()),
+                 fmt::format("max_steps={} exports what is there, more goes on with it", done)};
+}
+
+}  // namespace
+
+Result<RunSetup> set_up(const SetupInputs& inputs) {
+    RunSetup setup;
+    Result<std::optional<MachineFile>> card = emulated_card(inputs.run.config);
+    if (!card) return card.error();
+    setup.card = std::move(*card);
+    if (setup.card) warn_of_card(inputs, *setup.card);
+    Result<std::optional<SavedRun>> saved = find_saved_run(inputs.run.config);
+    if (!saved) return saved.error();
+    setup.saved = std::move(*saved);
+    setup.shapes = largest_shapes(inputs.run.config, inputs.run.train_data, inputs.run.eval_data);
+    Result<HostPlacement> placed = place_on_host(host_run(inputs, setup));
+    if (!placed) return placed.error();
+    setup.placed = std::move(*placed);
+    setup.commit_at = commit_of(setup.placed.placement.plan);
+    inputs.reporter.note(describe(numerics_of(inputs.run, inputs.threads.compute_threads)));
+    for (const std::string& line : setup.placed.lines) inputs.reporter.note(line);
+    say_short_steps(inputs);
+    return setup;
+}
+
+Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
+                          const Checkpoint& checkpoint) {
+    Result<Identity> identity = identity_of(inputs.run, checkpoint, inputs.threads.compute_threads,
+                                            setup.placed.placement.part_bytes);
+    if (!identity || !setup.saved) return identity;
+    const Saved& saved = setup.saved->saved;
+    const Status same =
+        check_same_run(saved.identity, *identity,
+                       inputs.run.config.convert_optimizer_states ? StateConversion::allowed
+                                                                  : StateConversion::refused);
+    if (!same) return same.error();
+    for (const std::string& change : recipe_changes(saved.identity, *identity)) {
+        inputs.reporter.warn("resuming with another recipe: " + change);
+    }
+    if (Status status = check_not_beyond_the_end(inputs, saved.progress); !status) {
+        return status.error();
+    }
+    return identity;
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,47 @@
+// The set-up of a run: what is found out about it before it takes memory or a drive. Which card it
+// has, what an earlier start left to go on with, where everything will live, and whether this is
+// the same run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/config/machine_file.h"
+#include "engine/resume/identity.h"
+#include "engine/resume/run_store.h"
+#include "engine/train/host_placement.h"
+#include "engine/train/train.h"
+
+namespace headrace::engine {
+
+// What a set-up begins with. References need to hold during it alone.
+struct SetupInputs {
+    const TrainInputs& run;
+    const TrainReporter& reporter;
+    const BatchPlan& batches;  // of training
+    HostThreads threads;
+    uint64_t ram_free_bytes = 0;  // before torch took any
+};
+
+struct RunSetup {
+    std::optional<MachineFile> card;      // that is emulated
+    std::optional<SavedRun> saved;        // what is resumed
+    std::vector<MicroBatchShape> shapes;  // the largest: of training, then of evaluation
+    HostPlacement placed;
+    std::optional<offload::CommitAt> commit_at;  // of the placement; none: it never does
+    Identity identity;                           // empty before identify
+};
+
+// Errors: of the card's file, find_saved_run and place_on_host. Notes numerics and placement, and
+// warns of an emulated card.
+offload::Result<RunSetup> set_up(const SetupInputs& inputs);
+
+// Which run this is; where one is resumed, that it is the same and not done already. Warns of
+// another recipe. Errors: of the checkpoint and of check_same_run; usage, more steps are done than
+// this start asks for.
+offload::Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
+                                   const Checkpoint& checkpoint);
+
+}  // namespace headrace::engine

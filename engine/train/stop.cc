@@ -1,0 +1,81 @@
+#include "engine/train/stop.h"
+
+#include <fmt/format.h>
+
+#include "offload/check.h"
+#include "offload/units.h"
+
+namespace headrace::engine {
+
+using offload::Error;
+using offload::ErrorCode;
+using offload::format_bytes;
+using offload::Status;
+
+namespace {
+
+// "; the loss scale falls from 65536 to 32768".
+std::string scale_after(const StepOutcome& outcome) {
+    const double after = outcome.progress.loss_scale.scale;
+    if (after == outcome.loss_scale) return fmt::format("; the loss scale stays {:g}", after);
+    return fmt::format("; the loss scale falls from {:g} to {:g}", outcome.loss_scale, after);
+}
+
+}  // namespace
+
+std::string describe_skip(const StepOutcome& outcome, bool has_loss_scale) {
+    CHECK_EQ(outcome.verdict, offload::Verdict::skip);
+    CHECK(outcome.skip_reason != SkipReason::none);
+    if (outcome.skip_reason == SkipReason::nothing_to_train) {
+        return fmt::format("step {} has no trained token: no update", outcome.step + 1);
+    }
+    return fmt::format(
+        "step {} skipped: the gradient of {} is not finite; weights and states are unchanged{}",
+        outcome.step + 1, outcome.skip_tensor, has_loss_scale ? scale_after(outcome) : "");
+}
+
+Status check_converges(const StepOutcome& outcome, const LossScaleRule& rule) {
+    if (outcome.verdict == offload::Verdict::apply) return {};
+    if (outcome.is_scale_exhausted) {
+        return Error{ErrorCode::diverged,
+                     fmt::format("the gradient of {} is not finite at step {}, with the loss scale "
+                                 "at its minimum, {:g}",
+                                 outcome.skip_tensor, outcome.step + 1, outcome.loss_scale),
+                     "the numbers left fp16 without the scale's help: train in bf16, lower "
+                     "learning_rate, or look at the data"};
+    }
+    const bool is_falling = rule.fixed_scale == 0;
+    const int64_t in_a_row = outcome.progress.skipped_in_a_row;
+    if (is_falling || in_a_row <= skipped_steps_max) return {};
+    return Error{ErrorCode::diverged,
+                 fmt::format("{} steps in a row had gradients that are not finite, the last in {}; "
+                             "lower learning_rate, or look at the data of these steps",
+                             in_a_row, outcome.skip_tensor),
+                 ""};
+}
+
+bool is_at_write_limit(const Written& written, std::optional<uint64_t> limit_bytes) {
+    CHECK_LE(written.step_bytes_max, written.total_bytes);
+    return limit_bytes && written.total_bytes + 2 * written.step_bytes_max > *limit_bytes;
+}
+
+Error stopped_at_write_limit(const Written& written, uint64_t limit_bytes,
+                             const std::string& when) {
+    CHECK(is_at_write_limit(written, limit_bytes));
+    return {ErrorCode::failed,
+            fmt::format("stopped {}: {} are written of the {} that nvme_write_limit allows, and a "
+                        "step writes {}",
+                        when, format_bytes(written.total_bytes), format_bytes(limit_bytes),
+                        format_bytes(written.step_bytes_max)),
+            "raise the limit and resume, or place less on nvme"};
+}
+
+Error stopped_by_signal(int number, const std::string& when, Kept kept) {
+    CHECK_GT(number, 0);
+    return {ErrorCode::failed,
+            fmt::format("stopped by signal {} {}{}", number, when,
+                        kept == Kept::nothing ? "; the weights of this run are not kept" : ""),
+            ""};
+}
+
+}  // namespace headrace::engine
