@@ -29,6 +29,10 @@ MovedBytes DriveWatch::look_after_step() {
     return moved;
 }
 
+void DriveWatch::look_after_save() {
+    written_.save_bytes_max = std::max(written_.save_bytes_max, look().written);
+}
+
 std::vector<std::string> DriveWatch::rate_changes() {
     std::vector<std::string> lines;
     for (size_t path = 0; path < seen_.size(); ++path) {

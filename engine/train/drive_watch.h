@@ -32,6 +32,7 @@ class DriveWatch {
     // once; then what the step moved.
     std::vector<std::string> rate_changes();
     MovedBytes look_after_step();
+    void look_after_save();
 
     Written written() const { return written_; }
 

@@ -42,6 +42,7 @@ Status RunReport::open(std::optional<int64_t> resumed_after) {
         resumed_after ? MetricsFile::resume(path, *resumed_after) : MetricsFile::create(path);
     if (!metrics) return metrics.error();
     metrics_ = std::make_unique<MetricsFile>(std::move(*metrics));
+    drives_.look();  // what loading moved is not the first step's
     return {};
 }
 
@@ -77,6 +78,11 @@ void RunReport::step(const StepOutcome& outcome) {
     log(metrics_->append(record));
     if (!record.is_skipped) return;
     run_.reporter.warn(describe_skip(outcome, has_loss_scale(config())));
+}
+
+void RunReport::save(int64_t step) {
+    drives_.look_after_save();  // what it moved is not the next step's
+    run_.reporter.note(fmt::format("saved after step {} of {}", step, run_.batches.step_count()));
 }
 
 void RunReport::evaluation(int64_t step, const EvalOutcome& outcome, double time_ms) {

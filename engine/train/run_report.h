@@ -49,10 +49,12 @@ class RunReport {
     // What a step moves on the drives; nothing where it moves nothing.
     void say_traffic(const Engine& engine) const;
 
-    // Begins metrics.jsonl, or goes on with it after so many steps. Error: failed.
+    // The steps are about to begin: begins metrics.jsonl, or goes on with it after so many steps.
+    // Error: failed.
     offload::Status open(std::optional<int64_t> resumed_after);
 
     void step(const StepOutcome& outcome);
+    void save(int64_t step);
     void evaluation(int64_t step, const EvalOutcome& outcome, double time_ms);
 
     // Of a run that ended anyhow: the median step, and the trace file if the run file wants one.

@@ -56,17 +56,18 @@ Status check_converges(const StepOutcome& outcome, const LossScaleRule& rule) {
 
 bool is_at_write_limit(const Written& written, std::optional<uint64_t> limit_bytes) {
     CHECK_LE(written.step_bytes_max, written.total_bytes);
-    return limit_bytes && written.total_bytes + 2 * written.step_bytes_max > *limit_bytes;
+    const uint64_t due_bytes = 2 * (written.step_bytes_max + written.save_bytes_max);
+    return limit_bytes && written.total_bytes + due_bytes > *limit_bytes;
 }
 
 Error stopped_at_write_limit(const Written& written, uint64_t limit_bytes,
                              const std::string& when) {
     CHECK(is_at_write_limit(written, limit_bytes));
+    std::string most = "a step writes " + format_bytes(written.step_bytes_max);
+    if (written.save_bytes_max > 0) most += ", a save " + format_bytes(written.save_bytes_max);
     return {ErrorCode::failed,
-            fmt::format("stopped {}: {} are written of the {} that nvme_write_limit allows, and a "
-                        "step writes {}",
-                        when, format_bytes(written.total_bytes), format_bytes(limit_bytes),
-                        format_bytes(written.step_bytes_max)),
+            fmt::format("stopped {}: {} are written of the {} that nvme_write_limit allows, and {}",
+                        when, format_bytes(written.total_bytes), format_bytes(limit_bytes), most),
             "raise the limit and resume, or place less on nvme"};
 }
 

@@ -30,10 +30,11 @@ offload::Status check_converges(const StepOutcome& outcome, const LossScaleRule&
 struct Written {
     uint64_t total_bytes = 0;
     uint64_t step_bytes_max = 0;  // the most of a step
+    uint64_t save_bytes_max = 0;  // the most of a save
 };
 
 // Whether they would have taken more than nvme_write_limit after the two steps that can still be
-// open.
+// open, with the save that may be due and the one that a stop makes.
 bool is_at_write_limit(const Written& written, std::optional<uint64_t> limit_bytes);
 
 // `when`: "after step 3 of 8".

@@ -221,11 +221,10 @@ class Training {
     }
 
     Status save() {
-        const std::string when = describe_step(progress().attempts);
-        waits_.begin("saving " + when);
+        waits_.begin("saving " + describe_step(progress().attempts));
         if (Status status = engine_->commit(); !status) return status;
         waits_.end();
-        reporter_.note("saved " + when);
+        report_->save(progress().attempts);
         return {};
     }
 

@@ -79,6 +79,30 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     EXPECT_NE(last_metrics()["weights_sha256"], resident["weights_sha256"]);
 }
 
+// A run in memory uses its drive for saves alone: no step is told to have moved their bytes, nor
+// those that a resume reads.
+TEST_F(TrainRun, WhatASaveMovesIsNoSteps) {
+    const FlatModel model = tiny_model(tiny_config(true), offload::Dtype::bf16);
+    config_.offload.parameters = TierShares::all_on(Tier::gpu);
+    config_.offload.optimizer = TierShares::all_on(Tier::ram);
+    config_.offload.commit = CommitMode::at_saves;
+    config_.save_steps = 1;
+    stop_after_ = 1;
+    EXPECT_FALSE(run(model).status.ok());
+    stop_after_ = std::numeric_limits<int64_t>::max();
+    config_.resume_from_checkpoint = true;
+    const Told told = run(model);
+    ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+    EXPECT_THAT(told.notes, Contains("saved after step 2 of 3"));
+    ASSERT_EQ(told.steps.size(), 2u);
+    for (const StepRecord& step : told.steps) {
+        EXPECT_EQ(step.nvme_read_bytes, 0u) << step.step;
+        EXPECT_EQ(step.nvme_write_bytes, 0u) << step.step;
+    }
+    EXPECT_GT(last_metrics()["nvme0_read_bytes"], 0);
+    EXPECT_GT(last_metrics()["nvme0_write_bytes"], 0);
+}
+
 // gradient_checkpointing: what blocks keep is told, and changes no bit; a run that stops may go on
 // with another choice. All of it or nothing is refused where it does not fit.
 TEST_F(TrainRun, WhatIsKeptIsToldAndChangesNoBit) {

@@ -64,13 +64,18 @@ TEST(StopTest, a_skip_is_told_with_its_reason) {
     EXPECT_EQ(describe_skip(outcome, true), "step 7 has no trained token: no update");
 }
 
-// Two steps can still be open when a run is asked to stop.
-TEST(StopTest, the_write_limit_leaves_room_for_two_steps) {
+// Two steps can still be open when a run is asked to stop, and a save be due before the last one.
+TEST(StopTest, the_write_limit_leaves_room_for_two_steps_and_their_saves) {
     const Written written{.total_bytes = 60 * offload::mib, .step_bytes_max = 20 * offload::mib};
     EXPECT_FALSE(is_at_write_limit(written, std::nullopt));
     EXPECT_FALSE(is_at_write_limit(written, 100 * offload::mib));
     EXPECT_TRUE(is_at_write_limit(written, 100 * offload::mib - 1));
     EXPECT_FALSE(is_at_write_limit({}, 0));
+    const Written saving{.total_bytes = 60, .step_bytes_max = 4, .save_bytes_max = 30};
+    EXPECT_FALSE(is_at_write_limit(saving, 128));
+    EXPECT_TRUE(is_at_write_limit(saving, 127));
+    EXPECT_THAT(stopped_at_write_limit(saving, 127, "after step 3 of 8").text(),
+                HasSubstr("and a step writes 4 B, a save 30 B"));
     const offload::Error stopped =
         stopped_at_write_limit(written, 99 * offload::mib, "after step 3 of 8");
     EXPECT_EQ(stopped.code, ErrorCode::failed);
