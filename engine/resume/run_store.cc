@@ -13,6 +13,7 @@
 #include "engine/resume/repack.h"
 #include "nvme/file_system.h"
 #include "nvme/promotion.h"
+#include "nvme/run_folder.h"
 #include "nvme/store_files.h"
 #include "nvme/striping.h"
 
@@ -53,6 +54,26 @@ std::string other_stores(const std::vector<std::string>& paths) {
         "; there is {}: a store is named after the place of its output_dir, so one that was moved "
         "or renamed must go back to be resumed",
         fmt::join(others, ", "));
+}
+
+Error opening_error(const Error& error, const std::string& store_name) {
+    return wrap(error, fmt::format("opening the store '{}', named after output_dir", store_name));
+}
+
+// What there is, once nobody holds it. While the last writes of a run that was killed are on their
+// way the store counts as in use, and what it says may change; the opening would wait for them, and
+// then replace it.
+Result<std::optional<nvme::StoreFacts>> look_when_free(const std::vector<std::string>& paths,
+                                                       const std::string& name) {
+    Result<std::optional<nvme::StoreFacts>> facts = nvme::look_at_store(paths, name);
+    if (!facts || !facts->has_value() || !(*facts)->is_live) return facts;
+    for (const std::string& path : (*facts)->paths) {
+        const auto folder = nvme::open_run_folder({.path = path, .run_name = name},
+                                                  nvme::Existence::must_exist, {});
+        const bool is_there = nvme::exists(nvme::run_folder_of(path, name));
+        if (!folder && is_there) return opening_error(folder.error(), name);
+    }
+    return nvme::look_at_store(paths, name);
 }
 
 nvme::StoreOptions store_options(const RunStoreOptions& options) {
@@ -191,7 +212,9 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
     const std::vector<std::string>& paths = config.offload.nvme_paths;
     if (paths.empty()) return std::optional<SavedRun>{};
     const std::string name = store_name_of(config);
-    Result<std::optional<nvme::StoreFacts>> facts = nvme::look_at_store(paths, name);
+    Result<std::optional<nvme::StoreFacts>> facts = config.overwrite_output_dir
+                                                        ? nvme::look_at_store(paths, name)
+                                                        : look_when_free(paths, name);
     if (!facts && config.overwrite_output_dir) {
         return wrap(facts.error(),
                     fmt::format("cannot throw away the store '{}', as overwrite_output_dir asks "
@@ -215,10 +238,7 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
         if (!saved) return saved.error();
         return std::optional(SavedRun{.saved = std::move(*saved), .store = std::move(**facts)});
     }
-    // One that is in use is refused, with its owner's name, when it is opened.
-    const bool is_live = facts->has_value() && (*facts)->is_live;
-    if (has_commit && !is_live && (*facts)->newest->record.attempts > 0 &&
-        !config.overwrite_output_dir) {
+    if (has_commit && (*facts)->newest->record.attempts > 0 && !config.overwrite_output_dir) {
         return Error{
             ErrorCode::usage,
             fmt::format("{} has an unfinished run: {} steps are committed in the store "
@@ -233,8 +253,7 @@ Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config) {
 
 Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options) {
     const auto failed = [&](const Error& error) {
-        return wrap(error, fmt::format("opening the store '{}', named after output_dir",
-                                       store_name_of(options.config)));
+        return opening_error(error, store_name_of(options.config));
     };
     if (options.saved != nullptr &&
         options.saved->store.places != nvme::durable_of(options.places)) {

@@ -28,7 +28,8 @@ struct SavedRun {
 
 // With resume_from_checkpoint: what there is to resume; Error (bad_data) if there is nothing.
 // Without: nothing, and an Error (usage) if this start would throw steps of an unfinished run away
-// without having been told to (overwrite_output_dir).
+// without having been told to (overwrite_output_dir). Waits for the last writes of a run that was
+// killed; Error (failed), with its owner's name, for a store that is in use.
 offload::Result<std::optional<SavedRun>> find_saved_run(const RunConfig& config);
 
 struct RunStoreOptions {

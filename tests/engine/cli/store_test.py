@@ -156,6 +156,19 @@ class StoreTest(unittest.TestCase):
         self.assertGreaterEqual(self.committed(), done)
         self.check_resumes()
 
+    def test_a_run_whose_last_writes_are_under_way_is_not_thrown_away(self):
+        done = self.stopped()
+        store, = self.drive.iterdir()
+        with open(store / "map", "rb") as held:  # as the kernel holds it until they are done
+            fcntl.flock(held, fcntl.LOCK_EX)
+            running = self.started(*self.job())
+            time.sleep(1)
+        _, said = running.communicate()
+        self.assertEqual(running.returncode, USAGE, said)
+        self.assertIn("unfinished run", said)
+        self.assertGreaterEqual(self.committed(), done)
+        self.check_resumes()
+
     def test_other_drives_are_refused_with_what_moves_the_store(self):
         self.stopped(drives=self.drives[:2])
         for drives in (self.drives[:1], self.drives):
