@@ -36,7 +36,8 @@ namespace {
 constexpr uint32_t blocks_ahead = 2;
 
 constexpr double sample_seconds = 0.25;
-constexpr int turn_count = 5;
+constexpr int turn_count_max = 5;
+constexpr double turn_seconds_min = 0.1;
 constexpr double seconds_min = 1;
 constexpr double seconds_after_fall = 2;
 constexpr uint64_t quick_file_bytes = 64 * offload::mib;
@@ -367,6 +368,8 @@ Result<Measured> DriveProbe::run(const Load& load,
 
 Result<MeasuredInTurns> DriveProbe::measure_in_turns(double seconds) {
     CHECK_GT(seconds, 0.0);
+    const int turn_count =
+        std::clamp(static_cast<int>(seconds / turn_seconds_min), 1, turn_count_max);
     const double turn_s = seconds / turn_count;
     MeasuredInTurns sums;
     for (int turn = 0; turn < turn_count; ++turn) {

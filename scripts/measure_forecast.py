@@ -7,7 +7,8 @@ usage: measure_forecast.py HEADRACE [--steps N] [--probe-seconds S] [--drive FOL
 Fifteen configurations: SmolLM2 and a tiny wide model, over placements, budgets, passes and tokens.
 For each: `doctor --probe` (with the model's shape and tokens), a run of N steps, the probe again;
 then `plan` of the very run file on the means of both probes. None is dropped. A step's time is the
-median of all but the first. Memory is the peak of the run's RSS beside the bytes of its slots and
+median of all but the first three, which are unlike the rest: one updates nothing, two find places
+on the drive that were never written. Memory is the peak of the run's RSS beside the bytes of its slots and
 of the program; space is what the store's files take beside what was planned.
 Prints a Markdown table, and median and worst errors. Takes about a minute a row.
 """
@@ -23,6 +24,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+WARM_UP_STEPS = 3
 ROOT = Path(__file__).resolve().parent.parent
 SMOLLM2 = ROOT / "models/smollm2-135m-instruct"  # scripts/prepare_model.py
 WIDE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -164,7 +166,7 @@ class Measurement:
         lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
         steps = [record["time_ms"] / 1e3 for record in records if "time_ms" in record]
-        return {"name": name, "model": model, "words": run_words, "steps": steps[1:],
+        return {"name": name, "model": model, "words": run_words, "steps": steps[WARM_UP_STEPS:],
                 "space_bytes": space.most, "end": records[-1]}
 
     def plan(self, measured, machine):
@@ -220,13 +222,15 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("headrace", type=lambda text: Path(text).resolve())
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--probe-seconds", type=float, default=6)
     parser.add_argument("--drive", type=Path, default=ROOT / "runs", help="where stores are put")
     parser.add_argument("--only", default="", help="configurations that contain this text")
     parser.add_argument("--smollm2", type=Path, default=SMOLLM2, help="its folder")
     parser.add_argument("--json", type=Path, help="a file for everything that was measured")
     arguments = parser.parse_args()
+    if arguments.steps <= WARM_UP_STEPS:
+        parser.error(f"--steps {arguments.steps}: the first {WARM_UP_STEPS} are not measured")
     arguments.drive.mkdir(exist_ok=True)
     rows = []
     with tempfile.TemporaryDirectory(prefix="forecast-", dir=arguments.drive) as temporary:
