@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
@@ -18,14 +17,13 @@ using offload::Status;
 
 namespace {
 
-enum class Way : uint8_t { planned, no_twice, one_at_a_time, classic };
-constexpr std::array all_ways = {Way::planned, Way::no_twice, Way::one_at_a_time, Way::classic};
+using Way = BenchStepCommand::Way;
 
 std::string_view name_of(Way way) {
     switch (way) {
         case Way::planned: return "as planned";
-        case Way::no_twice: return "no update twice";
-        case Way::one_at_a_time: return "one op at a time";
+        case Way::gated: return "no update twice";
+        case Way::serial: return "one op at a time";
         case Way::classic: return "classic order";
     }
     CHECK(false);
@@ -38,8 +36,8 @@ RunConfig config_of(const RunConfig& config, const BenchStepCommand::Batch& batc
     changed.per_device_train_batch_size = batch.row_count;
     changed.gradient_accumulation_steps = batch.micro_batch_count;
     AdvancedConfig& advanced = changed.offload.advanced;
-    if (way == Way::no_twice || way == Way::classic) advanced.update_twice = 0;
-    if (way == Way::one_at_a_time) advanced.overlap = false;
+    if (way == Way::gated || way == Way::classic) advanced.update_twice = 0;
+    if (way == Way::serial) advanced.overlap = false;
     if (way == Way::classic) advanced.micro_batches_per_pass = advanced.layers_in_flight = 1;
     return changed;
 }
@@ -68,7 +66,7 @@ class Bench {
     Bench(const BenchStepCommand& command, const StepBenchContext& context, StepCeilings& ceilings)
         : command_(command), context_(context), ceilings_(ceilings) {
         for (const auto& batch : command.batches) {
-            for (const Way way : all_ways) contestants_.push_back({.batch = batch, .way = way});
+            for (const Way way : command.ways) contestants_.push_back({.batch = batch, .way = way});
         }
     }
 
@@ -177,7 +175,7 @@ class Bench {
                      {"way", std::string(name_of(one.way))},
                      {"longest", longest->first},
                      {"ratio_by_round", median_of(ratios(steps, lanes))},
-                     {"of_one_op_at_a_time", of(Way::one_at_a_time, one)},
+                     {"of_one_op_at_a_time", of(Way::serial, one)},
                      {"of_classic_order", of(Way::classic, one)},
                      {"read_bytes_per_s", rate(&StepRates::read_bytes)},
                      {"write_bytes_per_s", rate(&StepRates::written_bytes)},
@@ -200,6 +198,7 @@ class Bench {
 
 Result<StepBench> bench_step(const BenchStepCommand& command, const StepBenchContext& context) {
     CHECK(!command.batches.empty());
+    CHECK(!command.ways.empty());
     CHECK_GE(command.rounds, 1u);
     const auto& stop_signal = context.reporter.stop_signal;
     const auto ceilings = StepCeilings::make(

@@ -1,15 +1,15 @@
 // `headrace bench step`: how near a step comes to its longest lane, and what overlapping and the
 // order of passes bring. For each batch a part of the model is rehearsed
-// (engine/rehearse/rehearse.h) in four ways:
+// (engine/rehearse/rehearse.h) in four ways, or those asked for:
 //
-//   as planned          what the planner says
-//   no update twice     the same without updates computed twice
-//   one op at a time    nothing overlaps
-//   classic order       one micro-batch a pass, one layer in flight, no update twice
+//   planned   as planned          what the planner says
+//   gated     no update twice     the same without updates computed twice
+//   serial    one op at a time    nothing overlaps
+//   classic   classic order       one micro-batch a pass, one layer in flight, no update twice
 //
-// Rounds are interleaved, every other one backwards, and before each rehearsal the drives and the
-// update are measured (engine/cli/step_ceilings.h): the ceiling of a row is the longest lane at the
-// rates of the moment. Under an emulated card the title and every row say so: they are no
+// Rounds are interleaved, every other one backwards; before and after each rehearsal the drives and
+// the update are measured (engine/cli/step_ceilings.h): the ceiling of a row is the longest lane at
+// the rates of the moment. Under an emulated card the title and every row say so: they are no
 // measurement of that card, and stand beside no other trainer's.
 #pragma once
 

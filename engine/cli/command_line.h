@@ -142,15 +142,17 @@ struct BenchGemmCommand {
 };
 
 // headrace bench step run.yaml|MODEL [--nvme PATH]... [--emulate FILE] [--machine FILE]
-//                     [--batches 1x8,4x32] [options] [key=value ...]
+//                     [--batches 1x8,4x32] [--ways planned,classic] [options] [key=value ...]
 struct BenchStepCommand {
     struct Batch {
         int64_t row_count = 1;          // of a micro-batch
         int64_t micro_batch_count = 1;  // of a step
     };
-    std::string what;                    // as of a plan
+    enum class Way : uint8_t { planned, gated, serial, classic };  // engine/cli/bench_step.h
+    std::string what;                                              // as of a plan
     std::vector<std::string> overrides;  // "key=value", in the order given
     std::vector<Batch> batches;
+    std::vector<Way> ways = {Way::planned, Way::gated, Way::serial, Way::classic};
     int64_t block_count = 3;
     int64_t step_count = 3;  // of a rehearsal
     uint32_t rounds = 3;     // 1 to 100

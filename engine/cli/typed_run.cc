@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "engine/config/load_config.h"
@@ -175,7 +177,24 @@ CommandLine TypedTune::read() const {
     return tune;
 }
 
-TypedBenchStep::TypedBenchStep(CLI::App& bench) {
+namespace {
+
+using Way = BenchStepCommand::Way;
+constexpr std::array<std::pair<std::string_view, Way>, 4> named_ways = {
+    {{"planned", Way::planned},
+     {"gated", Way::gated},
+     {"serial", Way::serial},
+     {"classic", Way::classic}}};
+
+std::vector<std::string> names_of_ways() {
+    std::vector<std::string> names;
+    for (const auto& [name, way] : named_ways) names.emplace_back(name);
+    return names;
+}
+
+}  // namespace
+
+TypedBenchStep::TypedBenchStep(CLI::App& bench) : ways(names_of_ways()) {
     CLI::App* step = bench.add_subcommand(
         "step",
         "Steps of a part of a model beside their longest lane, as planned and three other "
@@ -186,6 +205,13 @@ TypedBenchStep::TypedBenchStep(CLI::App& bench) {
     add_machine(*step, keys);
     step->add_option("--batches", batches,
                      "Samples of a micro-batch x micro-batches of a step; a list")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->capture_default_str();
+    step->add_option("--ways", ways,
+                     "As planned; gated: no update twice; serial: one op at a time; classic: a "
+                     "micro-batch per pass, a layer in flight, no update twice")
+        ->check(CLI::IsMember(names_of_ways()))
         ->delimiter(',')
         ->allow_extra_args(false)
         ->capture_default_str();
@@ -204,6 +230,10 @@ CommandLine TypedBenchStep::read() const {
         step.batches.push_back(*batch);
     }
     CHECK_EQ(step.batches.size(), batches.size());
+    step.ways.clear();
+    for (const auto& [name, way] : named_ways) {
+        if (std::ranges::find(ways, name) != ways.end()) step.ways.push_back(way);
+    }
     return command_on_one("bench step", std::move(step), words, keys);
 }
 

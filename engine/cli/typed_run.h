@@ -53,6 +53,7 @@ struct TypedBenchStep {
     std::vector<std::string> words;
     KeyOptions keys;
     std::vector<std::string> batches = {"1x8", "4x32"};
+    std::vector<std::string> ways;
     BenchStepCommand command;
 };
 

@@ -82,6 +82,22 @@ TEST(CommandLineTest, rehearse_takes_a_run_file_or_a_model) {
     EXPECT_THAT(drives.overrides, ElementsAre("offload.nvme_paths=[/a, /b]"));
 }
 
+TEST(CommandLineTest, bench_step_takes_batches_and_ways) {
+    using Way = BenchStepCommand::Way;
+    const auto all = parsed<BenchStepCommand>({"bench", "step", "m.json"});
+    EXPECT_THAT(all.ways, ElementsAre(Way::planned, Way::gated, Way::serial, Way::classic));
+    ASSERT_EQ(all.batches.size(), 2u);
+    const auto some = parsed<BenchStepCommand>(
+        {"bench", "step", "m.json", "--batches", "4x32", "--ways", "classic,planned,classic"});
+    EXPECT_THAT(some.ways, ElementsAre(Way::planned, Way::classic)) << "in this order, once";
+    ASSERT_EQ(some.batches.size(), 1u);
+    EXPECT_EQ(some.batches[0].row_count, 4);
+    EXPECT_EQ(some.batches[0].micro_batch_count, 32);
+    EXPECT_EQ(exit_of({"bench", "step", "m.json", "--ways", "fast"}).code, 2);
+    EXPECT_EQ(exit_of({"bench", "step", "m.json", "--ways", "0"}).code, 2);
+    EXPECT_EQ(exit_of({"bench", "step", "m.json", "--batches", "4"}).code, 2);
+}
+
 TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
     const auto command = parsed<PlanCommand>({"plan", "models/llama-2-13b.json", "--machine",
                                               "m.yaml", "--price", "0.4", "max_length=4096"});
