@@ -8,8 +8,8 @@ Fifteen configurations: SmolLM2 and a tiny wide model, over placements, budgets,
 For each: `doctor --probe` (with the model's shape and tokens), a run of N steps, the probe again;
 then `plan` of the very run file on the means of both probes. None is dropped. A step's time is the
 median of all but the first three, which are unlike the rest: one updates nothing, two find places
-on the drive that were never written. Memory is the peak of the run's RSS beside the bytes of its slots and
-of the program; space is what the store's files take beside what was planned.
+on the drive that were never written. Memory is the peak of the run's RSS beside the bytes of its
+slots and of the program; space is what the store's files take beside what was planned.
 Prints a Markdown table, and median and worst errors. Takes about a minute a row.
 """
 
