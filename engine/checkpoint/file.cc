@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -45,6 +46,11 @@ Descriptor::~Descriptor() {
 }
 
 Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+
+int Descriptor::close() {
+    const int number = std::exchange(number_, -1);
+    return number < 0 ? 0 : ::close(number);
+}
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
@@ -181,6 +187,74 @@ Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max) 
     const Status status = file->read(0, std::as_writable_bytes(std::span(text)));
     if (!status.ok()) return status.error();
     return text;
+}
+
+namespace {
+
+Error is_a_folder(const std::string& path) {
+    return Error{ErrorCode::usage, fmt::format("cannot write '{}': it is a folder", path),
+                 "name a file in it"};
+}
+
+// What a rename would replace by something else than it is: a device, a pipe, a link.
+bool is_written_in_place(const std::filesystem::file_status& facts) {
+    return exists(facts) && facts.type() != std::filesystem::file_type::regular;
+}
+
+// With O_CREAT among the flags the file is a new one, and is gone again where it fails.
+Status write_all(const std::string& path, std::string_view text, int flags) {
+    const auto failure = [&](int error_number) {
+        return system_error(fmt::format("writing {} bytes to '{}'", text.size(), path),
+                            error_number);
+    };
+    Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666));
+    if (file.number() < 0) return failure(errno);
+    int error_number = 0;
+    for (std::string_view rest = text; !rest.empty() && error_number == 0;) {
+        const ssize_t put = ::write(file.number(), rest.data(),
+                                    std::min<uint64_t>(rest.size(), transfer_bytes_max));
+        if (put > 0) rest.remove_prefix(static_cast<size_t>(put));
+        if (put == 0) error_number = EIO;
+        if (put < 0 && errno != EINTR) error_number = errno;
+    }
+    // Some file systems tell of a full drive only now.
+    if (file.close() != 0 && error_number == 0) error_number = errno;
+    if (error_number == 0) return {};
+    if ((flags & O_CREAT) != 0) ::unlink(path.c_str());
+    return failure(error_number);
+}
+
+}  // namespace
+
+Status save_text(const std::string& path, std::string_view text, Existing existing) {
+    CHECK(!path.empty());
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) return is_a_folder(path);
+    const auto facts = std::filesystem::symlink_status(path, unknown);
+    if (is_written_in_place(facts)) return write_all(path, text, O_TRUNC);
+    if (existing == Existing::refused) {
+        if (!exists(facts)) return write_all(path, text, O_CREAT | O_EXCL);
+        return Error{ErrorCode::usage, fmt::format("the file '{}' is there already", path), ""};
+    }
+    const std::string unfinished = path + ".tmp";
+    if (Status status = write_all(unfinished, text, O_CREAT | O_TRUNC); !status) return status;
+    if (std::rename(unfinished.c_str(), path.c_str()) == 0) return {};
+    const int error_number = errno;
+    ::unlink(unfinished.c_str());
+    return system_error(fmt::format("writing '{}'", path), error_number);
+}
+
+Status check_can_write(const std::string& path) {
+    CHECK(!path.empty());
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) return is_a_folder(path);
+    const auto facts = std::filesystem::symlink_status(path, unknown);
+    std::string target = path;
+    if (!is_written_in_place(facts)) {
+        target = std::filesystem::absolute(path, unknown).parent_path().string();
+    }
+    if (::faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) == 0) return {};
+    return system_error(fmt::format("cannot write '{}'", path), errno);
 }
 
 std::filesystem::path nearest_existing(const std::string& folder, std::error_code& failure) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "offload/result.h"
@@ -23,6 +24,7 @@ class Descriptor {
     Descriptor& operator=(Descriptor&& other) noexcept;
 
     int number() const { return number_; }
+    int close();  // now: 0, or -1 with an errno of what could not be written
 
   private:
     int number_;
@@ -81,6 +83,20 @@ class OutputFile {
 
 // The whole file as text. Error: as InputFile, or (bad_data) larger than size_bytes_max.
 offload::Result<std::string> read_text(const std::string& path, uint64_t size_bytes_max);
+
+// What becomes of a file that is there already.
+enum class Existing : uint8_t { replaced, refused };
+
+// Makes a file of the text, whole or not at all: what was there stays until all of the new one is
+// written, and nothing is left beside it. What is no plain file (a terminal, a pipe, a link) is
+// written to as it stands, and never replaced. Error (failed): the system's; (usage): a folder, or
+// a file that is there and is not to be replaced.
+offload::Status save_text(const std::string& path, std::string_view text,
+                          Existing existing = Existing::replaced);
+
+// Whether save_text could, as far as one can see without touching anything: for what is written
+// after hours. Errors as there.
+offload::Status check_can_write(const std::string& path);
 
 // The folder itself, or the nearest one above it that is there: where folders will be made.
 std::filesystem::path nearest_existing(const std::string& folder, std::error_code& failure);

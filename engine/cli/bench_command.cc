@@ -7,6 +7,7 @@
 #include "engine/cli/bench_link.h"
 #include "engine/cli/bench_nvme.h"
 #include "engine/cli/commands.h"
+#include "engine/cli/run_inputs.h"
 #include "engine/config/cores.h"
 #include "engine/config/machine.h"
 #include "nvme/drive.h"
@@ -38,6 +39,8 @@ offload::Status run_command(const BenchNvmeCommand& command, const CommandContex
                 context.terminal.fail(why);
                 _exit(static_cast<int>(offload::ErrorCode::failed));
             }};
+    // Before gigabytes are written to the first of them.
+    if (offload::Status status = check_nvme_paths(command.paths); !status) return status;
     const auto groups = bench_nvme(command, surroundings);
     if (!groups) return groups.error();
     if (!command.is_json) {

@@ -5,13 +5,32 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <filesystem>
 #include <utility>
 
+#include "engine/checkpoint/file.h"
 #include "engine/cli/bench_gemm.h"
+#include "engine/cli/run_inputs.h"
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/cores.h"
 
 namespace headrace::engine {
+
+namespace {
+
+// A folder of it that is missing will be made.
+offload::Status check_kept(const std::string& path) {
+    if (path.empty()) return {};
+    std::error_code failure;
+    const std::filesystem::path folder = std::filesystem::absolute(path, failure).parent_path();
+    const bool is_there = std::filesystem::exists(folder, failure);
+    const offload::Status possible =
+        check_can_write(is_there ? path : (nearest_existing(folder, failure) / "x").string());
+    if (possible) return {};
+    return wrap(possible.error(), fmt::format("cannot write the machine file '{}'", path));
+}
+
+}  // namespace
 
 offload::Result<MeasuredMachine> measure_and_keep(const DoctorCommand& command,
                                                   const CommandContext& context,
@@ -40,6 +59,11 @@ offload::Result<MeasuredMachine> measure_and_keep(const DoctorCommand& command,
         options.shape = named->config;
         options.shape_name = command.model;
     }
+    // What cannot be used is told before it is measured.
+    if (offload::Status status = check_nvme_paths(command.nvme_paths); !status) {
+        return status.error();
+    }
+    if (offload::Status status = check_kept(path); !status) return status.error();
     offload::Result<MeasuredMachine> measured = measure_machine(options);
     if (!measured || path.empty()) return measured;
     if (offload::Status status = write_machine(*measured, path); !status) return status.error();

@@ -33,6 +33,7 @@ Result<RehearsalSource> read_rehearsal(const std::string& what,
     if (is_shape || names_no_data(loaded->config)) {
         const auto config = read_config_json(loaded->config.model, environment);
         if (!config) return config.error();
+        if (Status status = check_trace(loaded->config); !status) return status.error();
         auto model = parse_llama_config(config->text, config->path);
         if (!model) {
             return wrap(model.error(), "cannot rehearse what train cannot compute, only plan it");

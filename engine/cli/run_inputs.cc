@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -137,14 +136,6 @@ Status check_room(const std::string& output_dir, uint64_t needed_bytes) {
                  "free space, or name another output_dir"};
 }
 
-Status check_nvme_paths(const std::vector<std::string>& paths) {
-    if (paths.empty()) return {};
-    std::vector<nvme::PathNeed> needs;
-    for (const std::string& path : paths) needs.push_back({.path = path, .size_bytes = 0});
-    // The name matters only for the room that an older store of it takes, and no room is asked for.
-    return nvme::check_paths(needs, "run");
-}
-
 // The model that a run starts from is never written to.
 Status check_apart(const fs::path& output_dir, const fs::path& model_folder) {
     std::error_code absent;  // a folder that does not exist is no other's
@@ -181,6 +172,7 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     }
     const Result<std::optional<MachineFile>> rates = read_rates(config, environment);
     if (!rates) return rates.error();
+    if (Status status = check_trace(config); !status) return status;
     if (Status status = check_output_dir(config.output_dir); !status) return status;
     if (Status status = check_nvme_paths(config.offload.nvme_paths); !status) return status;
     const Result<ModelShape> model = read_model_shape(config.model, environment);
@@ -191,6 +183,21 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);
     if (!checkpoint) return checkpoint.error();
     return checkpoint->check_against(layers_of(model->config));
+}
+
+Status check_nvme_paths(const std::vector<std::string>& paths) {
+    if (paths.empty()) return {};
+    std::vector<nvme::PathNeed> needs;
+    for (const std::string& path : paths) needs.push_back({.path = path, .size_bytes = 0});
+    // The name matters only for the room that an older store of it takes, and no room is asked for.
+    return nvme::check_paths(needs, "run");
+}
+
+Status check_trace(const RunConfig& config) {
+    const std::string& path = config.offload.advanced.trace;
+    if (path.empty()) return {};
+    const Status possible = check_can_write(path);
+    return possible ? possible : wrap(possible.error(), "trace");
 }
 
 Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
@@ -247,19 +254,7 @@ Status write_resolved_config(const LoadedConfig& loaded) {
         return Error{ErrorCode::failed, fmt::format("cannot make the folder '{}'", folder.string()),
                      failure.message()};
     }
-    const fs::path target = folder / "config.resolved.yaml";
-    const fs::path unfinished = folder / "config.resolved.yaml.tmp";
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    file << resolved_yaml(loaded);
-    file.close();
-    if (!file) {
-        return Error{ErrorCode::failed, fmt::format("cannot write '{}'", unfinished.string()),
-                     std::strerror(errno)};
-    }
-    fs::rename(unfinished, target, failure);
-    if (!failure) return {};
-    return Error{ErrorCode::failed, fmt::format("cannot write '{}'", target.string()),
-                 failure.message()};
+    return save_text((folder / "config.resolved.yaml").string(), resolved_yaml(loaded));
 }
 
 }  // namespace headrace::engine

@@ -29,6 +29,13 @@ struct RunInputs {
 // room for the trained model. Writes nothing. Error: usage, does_not_fit, bad_data or failed.
 offload::Status check_run(const RunConfig& config, const Environment& environment);
 
+// That folders on drives are there, may be written to, and are as many as there are names. Error:
+// as nvme::check_paths.
+offload::Status check_nvme_paths(const std::vector<std::string>& paths);
+
+// That the trace, which is written at the end, can be. Error: usage, failed.
+offload::Status check_trace(const RunConfig& config);
+
 // The rates that a run's placement is chosen by: of its `machine`, else of this one as it was
 // measured; nothing: it was not. Error: usage.
 offload::Result<std::optional<MachineFile>> read_rates(const RunConfig& config,

@@ -47,10 +47,12 @@ Result<Meant> find_meant(const StoreCommand& command) {
         meant.paths = loaded->config.offload.nvme_paths;
     }
     if (!meant.paths.empty()) return meant;
+    const bool has_settings = std::filesystem::exists(resolved, ignored);
     return Error{ErrorCode::usage,
                  fmt::format("cannot tell where the store of '{}' is", command.run),
-                 "it is no output_dir with settings in it; name every folder of the store with "
-                 "--nvme PATH"};
+                 std::string(has_settings ? "its last start named no drive, so it had none"
+                                          : "it is no output_dir with settings in it") +
+                     "; name every folder of the store with --nvme PATH"};
 }
 
 std::string line_of(const ListedStore& store) {

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "engine/checkpoint/file.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/probe_machine.h"
 #include "engine/cli/rehearsal_source.h"
@@ -58,32 +56,6 @@ Status check_out(const std::string& out, const TuneCommand& command,
     if (!fs::exists(out, ignored) || command.is_overwriting) return {};
     return Error{ErrorCode::usage, fmt::format("the run file '{}' is there already", out),
                  "name another with --out, or say --overwrite"};
-}
-
-// Whole or not at all; over a file that is there only if that was asked for.
-Status write_run_file(const std::string& out, const std::string& text, bool is_overwriting) {
-    CHECK(!out.empty());
-    CHECK(!text.empty());
-    const std::string name = is_overwriting ? out + ".tmp" : out;
-    const auto failure = [&](int code) {
-        return Error{
-            ErrorCode::failed,
-            fmt::format("cannot write the {} bytes of the run file '{}'", text.size(), name),
-            std::strerror(code)};
-    };
-    std::FILE* file = std::fopen(name.c_str(), is_overwriting ? "w" : "wx");
-    if (file == nullptr) return failure(errno);
-    const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    const int code = errno;
-    std::error_code error;
-    if (std::fclose(file) != 0 || !is_written) {
-        const Error refusal = failure(is_written ? errno : code);
-        fs::remove(name, error);
-        return refusal;
-    }
-    if (!is_overwriting) return {};
-    fs::rename(name, out, error);
-    return error ? Status(failure(error.value())) : Status();
 }
 
 std::string run_file_of(const Tuning& tuning, const RehearsalSource& source) {
@@ -139,8 +111,9 @@ Status run_command(const TuneCommand& command, const CommandContext& context) {
     if (!measured) return measured;
     if (!out.empty()) {
         const std::string text = run_file_of(*tuning, *source);
-        const Status written = write_run_file(out, text, command.is_overwriting);
-        if (!written) return written;
+        const Status written =
+            save_text(out, text, command.is_overwriting ? Existing::replaced : Existing::refused);
+        if (!written) return wrap(written.error(), "the run file");
     }
     if (command.is_json) return context.terminal.print(json_of(*tuning, out) + "\n");
     std::string text;

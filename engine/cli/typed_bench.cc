@@ -50,19 +50,13 @@ TypedBenchNvme::TypedBenchNvme(CLI::App& bench) {
         ->capture_default_str();
     nvme->add_option("--engine", engine, "auto (each that works), uring, threads")
         ->capture_default_str();
-    nvme->add_option("--rounds", command.rounds, "Of all rows, interleaved; medians are shown")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
     nvme->add_option("--pattern", patterns, "Of read,write,mixed")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->capture_default_str();
-    within(nvme->add_option("--seconds", command.seconds_min, "Of each measurement, at least"), 0,
-           3600)
-        ->capture_default_str();
     nvme->add_option("--sustained-bytes,--bytes", sustained,
                      "Written at most to find the rate that lasts [twice the size]");
-    nvme->add_flag("--json", command.is_json, "Print one list of rows");
+    add_rounds(*nvme, command.rounds, command.seconds_min, command.is_json);
 }
 
 CommandLine TypedBenchNvme::read() const {

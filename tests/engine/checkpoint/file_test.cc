@@ -108,5 +108,79 @@ TEST(FileDeathTest, RangesOutsideTheFileAreBugs) {
     EXPECT_DEATH((void)input->read(2, std::as_writable_bytes(std::span(text))), "CHECK failed");
 }
 
+std::vector<std::string> names_in(const TestFolder& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+        names.push_back(entry.path().filename());
+    }
+    return names;
+}
+
+TEST(SaveText, ReplacesAFileWholeOrNotAtAll) {
+    const TestFolder folder;
+    ASSERT_TRUE(save_text(folder / "f", "first").ok());
+    ASSERT_TRUE(save_text(folder / "f", "second").ok());
+    EXPECT_EQ(bytes_of_file(folder / "f"), "second");
+    const Status there = save_text(folder / "f", "third", Existing::refused);
+    EXPECT_EQ(there.error().code, ErrorCode::usage);
+    EXPECT_THAT(there.error().text(), HasSubstr("there already"));
+    EXPECT_EQ(bytes_of_file(folder / "f"), "second");
+    ASSERT_TRUE(save_text(folder / "g", "new", Existing::refused).ok());
+    EXPECT_THAT(names_in(folder), testing::UnorderedElementsAre("f", "g"));
+}
+
+// A rename would put a file where the device, the pipe or the link was.
+TEST(SaveText, WritesToWhatIsNoPlainFileAndNeverReplacesIt) {
+    const TestFolder folder;
+    std::filesystem::create_symlink(folder / "target", folder / "link");
+    EXPECT_FALSE(save_text(folder / "link", "to nowhere").ok());
+    folder.write("target", "old and longer");
+    ASSERT_TRUE(save_text(folder / "link", "new").ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+    EXPECT_EQ(bytes_of_file(folder / "target"), "new");
+    std::filesystem::create_symlink("/dev/full", folder / "full");
+    const Status full = save_text(folder / "full", "no room");
+    EXPECT_THAT(full.error().text(), HasSubstr("No space left"));
+    EXPECT_TRUE(std::filesystem::is_character_file(folder / "full"));
+    EXPECT_THAT(names_in(folder), testing::UnorderedElementsAre("link", "target", "full"));
+}
+
+TEST(SaveText, LeavesNothingWhereItFails) {
+    const TestFolder folder;
+    for (const auto& [path, said] :
+         {std::pair{folder / "absent/f", "No such file"}, {folder.path(), "it is a folder"}}) {
+        const Status saved = save_text(path, "text");
+        ASSERT_FALSE(saved.ok()) << path;
+        EXPECT_THAT(saved.error().text(), HasSubstr(said));
+        const Status possible = check_can_write(path);
+        ASSERT_FALSE(possible.ok()) << path;
+        EXPECT_THAT(possible.error().text(), HasSubstr(said));
+    }
+    EXPECT_TRUE(check_can_write(folder / "f").ok());
+    EXPECT_THAT(names_in(folder), testing::IsEmpty());
+    const std::string beside = std::filesystem::path(folder.path()).parent_path() /
+                               (std::filesystem::path(folder.path()).filename().string() + ".tmp");
+    EXPECT_FALSE(std::filesystem::exists(beside));
+}
+
+// What finds no room is not there, and what it was to replace is as it was.
+TEST(SaveText, KeepsWhatWasThereOnAFullDrive) {
+    const TestFolder folder;
+    folder.write("f", "as it was");
+    const rlimit small{.rlim_cur = 64, .rlim_max = RLIM_INFINITY};
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const auto handler = signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const Status replaced = save_text(folder / "f", std::string(1000, 'x'));
+    const Status made = save_text(folder / "g", std::string(1000, 'x'), Existing::refused);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    EXPECT_THAT(replaced.error().text(), HasSubstr("File too large"));
+    EXPECT_THAT(made.error().text(), HasSubstr("File too large"));
+    EXPECT_THAT(names_in(folder), testing::ElementsAre("f"));
+    EXPECT_EQ(bytes_of_file(folder / "f"), "as it was");
+}
+
 }  // namespace
 }  // namespace headrace::engine

@@ -312,10 +312,41 @@ class BadInputTest(unittest.TestCase):
         link.symlink_to(self.nvme)
         self.refused(USAGE, [self.nvme, link, "one folder"],
                      *self.job(self.one, self.chat, "--nvme", link))
+        self.refused(USAGE, [self.nvme, link, "one folder"],
+                     "bench", "nvme", "--path", self.nvme, "--path", link)
         closed = self.folder / "closed"
         closed.mkdir(mode=0o555)
         self.refused(FAILED, [closed, f"user {os.geteuid()}"],
                      *self.job(self.one, self.chat, nvme=closed), prefix=WITHOUT_RIGHTS)
+
+    def test_what_is_written_at_the_end_is_refused_at_the_start(self):
+        absent, folder = self.folder / "absent", self.folder / "folder"
+        folder.mkdir()
+        for trace, code, part in ((absent / "t", FAILED, "No such file"),
+                                  (folder, USAGE, "it is a folder")):
+            self.refused(code, ["trace", trace, part],
+                         *self.job(self.one, self.tokens, f"trace={trace}"))
+            self.refused(code, ["trace", trace, part], "rehearse", self.one / "config.json",
+                         f"trace={trace}")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["folder", "nvme"])
+        for words, code, part in ((("--nvme", absent), FAILED, absent),
+                                  (("--out", folder), USAGE, "it is a folder")):
+            refusal = self.refused(code, [part], "doctor", "--probe", *words)
+            self.assertNotIn("products of", refusal.out, "before anything is measured")
+
+    def test_a_trace_never_replaces_what_is_no_file(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE)
+        ran = self.program.run(*self.job(self.one, self.tokens, f"trace={pipe}"))
+        self.assertEqual(ran.code, 0, ran)
+        self.assertIn("traceEvents", json.loads(reader.communicate(timeout=10)[0]))
+        self.assertTrue(pipe.is_fifo())
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         ["nvme", "out", "pipe"])
+
+    def test_a_model_alone_is_told_that_it_lacks_data(self):
+        self.refused(USAGE, [self.one, "folder", "MODEL DATA"], "train", self.one)
 
     def test_folders_that_cannot_be_written(self):
         closed, file = self.folder / "closed", self.folder / "file"
