@@ -484,6 +484,18 @@ uint64_t NvmeStore::bytes_on(size_t path) const {
     return placement_.path_bytes[path];
 }
 
+Status NvmeStore::unlink_names() {
+    for (const auto& folder : folders_) {
+        if (Status status = unlink_held(*folder); !status) return status;
+    }
+    return {};
+}
+
+std::string NvmeStore::data_file(size_t path) const {
+    CHECK_LT(path, folders_.size());
+    return fmt::format("/proc/self/fd/{}", folders_[path]->data.descriptor());
+}
+
 bool NvmeStore::is_buffered(size_t path) const {
     CHECK_LT(path, folders_.size());
     return folders_[path]->data.is_buffered();

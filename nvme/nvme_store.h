@@ -74,6 +74,11 @@ class NvmeStore final : public offload::Store {
     uint32_t path_count() const override { return static_cast<uint32_t>(folders_.size()); }
     const std::vector<offload::PlaceSpec>& places() const override { return places_; }
 
+    // For what nobody shall resume: takes the files' names away and works on. Their space is free
+    // again as soon as the store goes, or the process, whatever ends it: kill -9 leaves nothing.
+    // Error: failed; what still has a name is removed by remove_store.
+    offload::Status unlink_names();
+
     // The commit that a resume opened at; none of a fresh store. Fixed since open_store.
     const std::optional<Recovered>& recovered() const { return recovered_; }
 
@@ -90,8 +95,10 @@ class NvmeStore final : public offload::Store {
     const std::string& path_name(size_t path) const;  // as the user gave it
     uint64_t bytes_on(size_t path) const;             // reserved for places there
     bool is_buffered(size_t path) const;              // not O_DIRECT
-    PathStatistics statistics(size_t path) const;     // since it was opened
-    uint64_t registered_bytes() const;                // per ring
+    // Where this process finds the data file there, also when it has no name.
+    std::string data_file(size_t path) const;
+    PathStatistics statistics(size_t path) const;  // since it was opened
+    uint64_t registered_bytes() const;             // per ring
 
   private:
     friend offload::Result<std::unique_ptr<NvmeStore>> open_store(StoreOptions options);

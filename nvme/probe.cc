@@ -298,7 +298,8 @@ DriveProbe::DriveProbe(ProbeOptions options) : options_(std::move(options)) {}
 DriveProbe::~DriveProbe() {
     if (!store_) return;
     store_.reset();
-    // Nobody is left to tell; the next probe of this name replaces what could not be removed.
+    // Only what unlink_names left. Nobody is left to tell; the next probe of this name replaces
+    // what could not be removed.
     static_cast<void>(remove_store(options_.paths, options_.run_name));
 }
 
@@ -346,6 +347,7 @@ Result<std::unique_ptr<DriveProbe>> DriveProbe::open(ProbeOptions options) {
     std::unique_ptr<DriveProbe> probe(new DriveProbe(std::move(options)));
     probe->store_ = std::move(*store);
     probe->chunk_of_place_.resize(store_place_count);
+    if (Status status = probe->store_->unlink_names(); !status) return status.error();
     // All places once, in turn: what is read or verified later was written.
     const double no_limit = std::numeric_limits<double>::infinity();
     const Result<Measured> first = probe->run({.pattern = Pattern::write,
@@ -401,11 +403,13 @@ bool DriveProbe::is_buffered() const {
 
 Result<Measured> DriveProbe::read_raw(const Load& load) {
     CHECK_EQ(options_.paths.size(), 1u);
-    const std::string path = run_folder_of(options_.paths[0], options_.run_name) + "/data";
+    const std::string path = store_->data_file(0);
     const RawFile file(path, O_RDONLY | O_CLOEXEC | (store_->is_buffered(0) ? 0 : O_DIRECT));
     const auto failed = [&](int error) {
-        return Error{ErrorCode::failed, fmt::format("reading {} by plain calls", path),
-                     std::strerror(error)};
+        return Error{
+            ErrorCode::failed,
+            fmt::format("reading the file of a probe in {} by plain calls", options_.paths[0]),
+            std::strerror(error)};
     };
     if (file.descriptor() < 0) return failed(errno);
     const uint64_t file_bytes = size_bytes();

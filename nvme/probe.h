@@ -1,7 +1,7 @@
 // DriveProbe: measures drives through the store itself: places, striping, queues, ring or threads,
 // all as in a run. A probe is a store of scratch places of one block each, written once before
-// anything is measured (a first write is another thing than an overwrite), and removed with the
-// probe.
+// anything is measured (a first write is another thing than an overwrite). Its files have no name
+// and go with the probe, or with the process, whatever ends it.
 //
 // A measurement keeps a fixed number of blocks in flight and starts the next one where the last one
 // ended, so no thread of its own stands between the drive and the clock. Its buffers are the

@@ -148,8 +148,9 @@ class Run {
              .note = reporter_.note,
              .on_stuck = reporter_.stuck,
              .on_store_opened =
-                 [this](const nvme::NvmeStore& store) {
+                 [this](nvme::NvmeStore& store) {
                      for (const std::string& note : store.notes()) reporter_.warn(note);
+                     return store.unlink_names();
                  }});
         if (!engine) return engine.error();
         engine_ = std::move(*engine);
@@ -211,7 +212,7 @@ class Run {
         }
         rehearsal.lane_times = lane_times(*recorder.schedule(), recorder.timeline(), *median);
         rehearsal.peak_rss_bytes = read_resident_memory().peak_bytes;
-        foretell(rehearsal);
+        predict(rehearsal);
         write_the_trace();
         return rehearsal;
     }
@@ -230,7 +231,7 @@ class Run {
     }
 
     // For as many tokens as a step really had.
-    void foretell(Rehearsal& rehearsal) const {
+    void predict(Rehearsal& rehearsal) const {
         CHECK(!token_counts_.empty());
         int64_t sum = 0;
         for (const int64_t count : token_counts_) sum += count;

@@ -1,11 +1,11 @@
 // rehearse: a few steps of a run on a part of its model: some blocks at full width between the
 // embedding and the head, placed as the whole model would be, with real drives, updates, commits
 // and loop, and the card that the run has or emulates. What is measured is set beside what was
-// foretold for that part, and scaled to the whole model by what is foretold for the whole:
+// predicted for that part, and scaled to the whole model by what is predicted for the whole:
 //
-//   whole = measured of the part * foretold of the whole / foretold of the part
+//   whole = measured of the part * predicted of the whole / predicted of the part
 //
-// Nothing is kept: no store, no model, no metrics.
+// Nothing is kept: no store, no model, no metrics, whatever ends the process.
 #pragma once
 
 #include <functional>

@@ -32,7 +32,7 @@ Result<std::unique_ptr<offload::Store>> open_store_of(const RunEngine& run,
                                  .note = run.note,
                                  .on_stuck = run.on_stuck});
     if (!store) return store.error();
-    run.on_store_opened(**store);
+    if (offload::Status status = run.on_store_opened(**store); !status) return status.error();
     return std::unique_ptr<offload::Store>(std::move(*store));
 }
 

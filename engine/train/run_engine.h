@@ -44,7 +44,7 @@ struct RunEngine {
     DriveHooks drives{};
     std::function<void(const std::string&)> note;                 // one line
     std::function<void(const std::string&)> on_stuck;             // engine/train/train.h, stuck
-    std::function<void(const nvme::NvmeStore&)> on_store_opened;  // where there is one
+    std::function<offload::Status(nvme::NvmeStore&)> on_store_opened;  // where there is one
     std::function<void(int64_t op_count)> on_op_done{};           // may be empty
 };
 

@@ -120,7 +120,11 @@ class Training {
              .drives = inputs_.drives,
              .note = reporter_.note,
              .on_stuck = reporter_.stuck,
-             .on_store_opened = [this](const nvme::NvmeStore& store) { report_->watch(store); },
+             .on_store_opened =
+                 [this](const nvme::NvmeStore& store) {
+                     report_->watch(store);
+                     return Status();
+                 },
              .on_op_done = reporter_.op_done});
         if (!engine) return engine.error();
         engine_ = std::move(*engine);

@@ -1,15 +1,17 @@
 """Goal: tune measures and writes a run file that train takes as it is; whatever it chose, the model
 that comes out has the same bits; bench step tells a step beside its longest lane. What cannot be is
-refused before anything is measured, and Ctrl-C leaves nothing behind.
+refused before anything is measured, and neither Ctrl-C nor a kill leaves anything behind.
 
 Method: the built program on a tiny model with a machine file for its rates, so that nothing is
 probed; the drive and the working folder are looked at afterwards.
 Usage: tune_test.py PROGRAM
 """
 import json
+import os
 import signal
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -84,7 +86,7 @@ class TuneTest(unittest.TestCase):
                 out = self.folder / "run.tuned.yaml"
                 done = self.tune("--overwrite")
                 self.assertEqual(done.code, 0, done)
-                for words in ("as planned", "foretold", "of planned", f"wrote {out}"):
+                for words in ("as planned", "predicted", "of planned", f"wrote {out}"):
                     self.assertIn(words, done.out)
                 self.assertTrue("kept:" in done.out or "won:" in done.out, done)
                 self.assert_nothing_left()
@@ -171,6 +173,29 @@ class TuneTest(unittest.TestCase):
         self.assertIn("stopped by signal 2", ended.err)
         self.assert_nothing_left()
         self.assertFalse((self.folder / "run.tuned.yaml").exists())
+
+    def kill_while_it_holds(self, store, *words):
+        """Kills the program when it has a data file of a store of that name open."""
+        process = self.program.start(*words, "--nvme", self.folder / "nvme")
+        held = []
+        while not held and process.poll() is None:
+            time.sleep(0.01)
+            for number in Path(f"/proc/{process.pid}/fd").iterdir():
+                try:
+                    target = os.readlink(number)
+                except FileNotFoundError:
+                    continue  # closed meanwhile
+                if target.endswith("/data (deleted)") and store in target:
+                    held.append(target)
+        ended = tiny.end(process, signal.SIGKILL)
+        self.assertEqual(ended.code, -signal.SIGKILL, ended)
+        self.assert_nothing_left()
+
+    def test_a_kill_leaves_nothing_behind(self):
+        shape = self.folder / "one/config.json"
+        ways = (*SMALL[:3], "max_length=32", "--layers", "2", "parameters=nvme", "optimizer=nvme")
+        self.kill_while_it_holds("bench.step", "bench", "step", shape, "--rounds", "100", *ways)
+        self.kill_while_it_holds("rehearsal", "rehearse", shape, "--steps", "1000", *ways)
 
     def test_train_and_rehearse_take_the_rates_of_a_file(self):
         done = self.program.run("rehearse", self.run_file, "--machine", self.machine, "--layers",

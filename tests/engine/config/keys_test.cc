@@ -97,7 +97,7 @@ TEST(KeysTest, what_a_field_cannot_be_is_said_and_changes_nothing) {
         {"max_length", "[3]", "but is a list"},
         {"max_length", "", "but is empty"},
         {"gradient_accumulation_steps", "4000000000", "must be a whole number from 1"},
-        {"num_train_epochs", "0", "must be a number above 0 and at most 1e+06"},
+        {"num_train_epochs", "0", "must be a number above 0 and at most 1000000"},
         {"learning_rate", "-1", "must be a number of at least 0 and at most 10"},
         {"learning_rate", "nan", "must be a number"},
         {"learning_rate", "inf", "must be a number"},
