@@ -1,5 +1,7 @@
 #include "engine/cli/program.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 #include <variant>
@@ -7,15 +9,21 @@
 
 #include "engine/cli/commands.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/last_words.h"
 #include "engine/cli/quiet_start.h"
 #include "engine/cli/stop_signal.h"
 #include "engine/cli/terminal.h"
+#include "offload/units.h"
 
 namespace headrace::engine {
 
 namespace {
 
 constexpr std::string_view torch_program = "headrace_torch";
+
+// Of torch's libraries without a card, and of a small run beside them: 475 MiB were the least. The
+// loader's own words, where there are fewer, name no limit.
+constexpr uint64_t torch_address_bytes = 480 * offload::mib;
 
 int code_of(const offload::Status& status, const CommandContext& context) {
     if (status) return 0;
@@ -49,6 +57,15 @@ offload::Status run_without_torch(const CommandLine& line, const CommandContext&
 }
 
 offload::Status become_torch_program(char** argument_values) {
+    if (address_limit_bytes() < torch_address_bytes) {
+        return offload::Error{
+            offload::ErrorCode::failed,
+            fmt::format("cannot start '{}': torch's libraries need {} of addresses, and this "
+                        "process may have {} (ulimit -v)",
+                        torch_program, offload::format_bytes(torch_address_bytes),
+                        offload::format_bytes(address_limit_bytes())),
+            "raise the limit: ulimit -v unlimited"};
+    }
     offload::Error error =
         start_quietly(running_program().parent_path() / torch_program, argument_values);
     error.what += "; it belongs beside headrace and computes for it";
@@ -90,6 +107,7 @@ int run_commands(const CommandLine& line, Commands commands, const ProgramHooks&
 
 int run_program(int argument_count, char** argument_values) {
     open_standard_streams();
+    tell_what_was_refused();
     const CommandLine line =
         parse_command_line({argument_values + 1, argument_values + argument_count});
     if (!computes(line)) return run_commands(line, run_without_torch, {});

@@ -2,6 +2,7 @@
 
 #include "engine/cli/commands.h"
 #include "engine/cli/environment.h"
+#include "engine/cli/last_words.h"
 #include "engine/cli/program.h"
 #include "engine/cli/quiet_start.h"
 #include "engine/cli/terminal.h"
@@ -34,6 +35,7 @@ offload::Status run_any(const CommandLine& line, const CommandContext& context) 
 
 int run_torch_program(int argument_count, char** argument_values, const ProgramHooks& hooks) {
     open_standard_streams();
+    tell_what_was_refused();
     const CommandLine line =
         parse_command_line({argument_values + 1, argument_values + argument_count});
     if (computes(line) && !has_chosen_how_to_wait()) {

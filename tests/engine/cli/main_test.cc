@@ -2,6 +2,7 @@
 // Method: the built program is run; stdout and stderr come together.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/data/child.h"
@@ -60,6 +61,22 @@ TEST(MainTest, what_does_not_compute_loads_no_torch) {
     };
     EXPECT_THAT(loaded_by(HEADRACE_PROGRAM), AllOf(HasSubstr("libc.so"), Not(HasSubstr("torch"))));
     EXPECT_THAT(loaded_by(HEADRACE_PROGRAM "_torch"), HasSubstr("libtorch_cpu.so"));
+}
+
+// The loader's own words, and those of an exception, would name neither limit nor remedy.
+TEST(MainTest, too_few_addresses_are_told_in_a_line) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the sanitizer takes more addresses than any limit";
+#endif
+    for (const char* limit : {"60000", "300000", "380000", "440000", "470000"}) {
+        const ChildOutcome child =
+            run_words({"sh", "-c", std::string("ulimit -v ") + limit + " && exec \"$0\" train m d",
+                       HEADRACE_PROGRAM});
+        EXPECT_EQ(child.exit_code, 1) << limit << child.output;
+        EXPECT_THAT(child.output, StartsWith("headrace: ")) << limit;
+        EXPECT_THAT(child.output, HasSubstr("ulimit -v")) << limit;
+        EXPECT_EQ(std::ranges::count(child.output, '\n'), 1) << child.output;
+    }
 }
 
 TEST(MainTest, a_program_copied_without_the_one_that_computes_says_so) {
