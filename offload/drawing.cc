@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "offload/critical_path.h"
+#include "offload/numbers.h"
 #include "offload/predecessors.h"
 
 namespace headrace::offload {
@@ -120,7 +121,8 @@ class Picture {
         for (const LaneKind lane : rows_) {
             const double lane_s = seconds[static_cast<size_t>(lane)];
             if (lane_s <= 0) continue;
-            text += fmt::format("{}{} {:.3g} s", text.empty() ? "" : ", ", name_of(lane), lane_s);
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(lane),
+                                format_seconds(lane_s));
         }
         return "critical path: " + text;
     }
@@ -142,9 +144,9 @@ class Picture {
                 drawing_.begin_ns + (drawing_.end_ns - drawing_.begin_ns) / 10 * i;
             text += fmt::format(
                 "<line class=\"tick\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>"
-                "<text class=\"tick\" x=\"{0:.1f}\" y=\"16\">{3:.3g} s</text>\n",
+                "<text class=\"tick\" x=\"{0:.1f}\" y=\"16\">{3}</text>\n",
                 x_of(time_ns), axis_height - 6, axis_height + row_height * row_count(),
-                static_cast<double>(time_ns - drawing_.begin_ns) * 1e-9);
+                format_seconds(static_cast<double>(time_ns - drawing_.begin_ns) * 1e-9));
         }
         return text;
     }
@@ -188,8 +190,9 @@ class Picture {
                 }
             }
             boxes.push_back({sort,
-                             fmt::format("{}, {:.4g} s", describe(schedule_, op),
-                                         static_cast<double>(span.end_ns - span.start_ns) * 1e-9),
+                             fmt::format("{}, {}", describe(schedule_, op),
+                                         format_seconds(1e-9 * static_cast<double>(span.end_ns -
+                                                                                   span.start_ns))),
                              span.start_ns, span.end_ns});
         }
         return boxes;

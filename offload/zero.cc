@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "offload/check.h"
+#include "offload/units.h"
 
 namespace headrace::offload {
 
@@ -102,11 +103,11 @@ std::string describe(const ShardedStates& states) {
                                      {states.weights, "weights"}}) {
         if (tier != Tier::gpu) text += fmt::format(", {} on {}", name, name_of(tier));
     }
-    const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-    text += fmt::format(": {:.4g} GB a card", gb(needs.gpu_bytes));
-    if (needs.ram_bytes > 0) text += fmt::format(", {:.4g} GB of ram a node", gb(needs.ram_bytes));
+    text += fmt::format(": {} a card", format_bytes(needs.gpu_bytes));
+    if (needs.ram_bytes > 0)
+        text += fmt::format(", {} of ram a node", format_bytes(needs.ram_bytes));
     if (needs.nvme_bytes > 0) {
-        text += fmt::format(", {:.4g} GB on the drives of a node", gb(needs.nvme_bytes));
+        text += fmt::format(", {} on the drives of a node", format_bytes(needs.nvme_bytes));
     }
     return text;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "offload/check.h"
+#include "offload/numbers.h"
 
 namespace headrace::engine {
 
@@ -115,9 +116,10 @@ class Bench {
         one.lanes.push_back(longest_lane(*rehearsal, one.rates.back()));
         one.rehearsals.push_back(std::move(*rehearsal));
         if (context_.say) {
-            context_.say(fmt::format("round {} of {}, {}: {:.3g} s, {} {:.3g} s", round + 1,
-                                     command_.rounds, one.name(), one.rehearsals.back().step_s,
-                                     one.lanes.back().name, one.lanes.back().seconds));
+            context_.say(fmt::format(
+                "round {} of {}, {}: {}, its longest lane ({}) {}", round + 1, command_.rounds,
+                one.name(), offload::format_seconds(one.rehearsals.back().step_s),
+                one.lanes.back().name, offload::format_seconds(one.lanes.back().seconds)));
         }
         return {};
     }
@@ -180,7 +182,7 @@ class Bench {
                      {"read_bytes_per_s", rate(&StepRates::read_bytes)},
                      {"write_bytes_per_s", rate(&StepRates::written_bytes)},
                      {"update_parameters_per_s", rate(&StepRates::updated_parameters)},
-                     {"foretold_s", last.part.forecast.step_s},
+                     {"predicted_s", last.part.forecast.step_s},
                      {"peak_rss_bytes", last.peak_rss_bytes},
                      {"emulated", last.emulated}};
         return row;

@@ -9,12 +9,12 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "engine/checkpoint/file.h"
 #include "engine/cli/bench_gemm.h"
 #include "engine/cli/bench_link.h"
 #include "engine/cli/loops.h"
@@ -24,6 +24,7 @@
 #include "nvme/direct_file.h"
 #include "nvme/probe.h"
 #include "offload/check.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -33,6 +34,7 @@ using nvme::DriveProbe;
 using offload::Error;
 using offload::ErrorCode;
 using offload::format_bytes;
+using offload::format_number;
 using offload::Result;
 using offload::Status;
 
@@ -173,14 +175,14 @@ Status Measurer::take_link() {
     machine().update_cores = options_.update_thread_count;
     note("link.h2d_gb_per_s", "headrace bench link: one thread copies, blocks of 4 MiB");
     note("link.d2h_gb_per_s", "the same, back");
-    note("link.both_ways",
-         fmt::format("both at once {:.3g} GB/s, beside an update {:.3g}",
-                     figures.both_bytes_per_s / 1e9, figures.both_beside_bytes_per_s / 1e9));
+    note("link.both_ways", fmt::format("both at once {} GB/s, beside an update {} GB/s",
+                                       format_number(figures.both_bytes_per_s / 1e9),
+                                       format_number(figures.both_beside_bytes_per_s / 1e9)));
     note("link.cores", "a thread each");
     note("ram.gb_per_s", "read and written, a loop of all cores over an update's arrays");
     note("cpu.update_gparam_per_s",
-         fmt::format("bf16 with fp32 states, alone; beside copies both ways {:.3g}",
-                     figures.update_beside_parameters_per_s / 1e9));
+         fmt::format("bf16 with fp32 states, alone; beside copies both ways {} Gparam/s",
+                     format_number(figures.update_beside_parameters_per_s / 1e9)));
     note("cpu.update_cores", "threads of the update, as the run has them");
     return {};
 }
@@ -202,7 +204,7 @@ Status Measurer::take_rates(DriveProbe& probe) {
                      "finds out",
                      format_bytes(probe.written_bytes())));
     note("drive.both_ways",
-         fmt::format("mixed as in a step {:.3g} GB/s", mixed.bytes_per_s() / 1e9));
+         fmt::format("mixed as in a step {} GB/s", format_number(mixed.bytes_per_s() / 1e9)));
     return {};
 }
 
@@ -353,7 +355,6 @@ std::string yaml_of(const MeasuredMachine& measured) {
 
 Status write_machine(const MeasuredMachine& machine, const std::string& path) {
     const fs::path target(path);
-    const fs::path unfinished(path + ".tmp");
     const auto failure = [&](const std::string& why) {
         return Error{ErrorCode::failed, fmt::format("cannot write the machine file '{}'", path),
                      why};
@@ -361,13 +362,8 @@ Status write_machine(const MeasuredMachine& machine, const std::string& path) {
     std::error_code error;
     if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
     if (error) return failure(error.message());
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    file << yaml_of(machine);
-    file.close();
-    if (!file) return failure(std::strerror(errno));
-    fs::rename(unfinished, target, error);
-    if (error) return failure(error.message());
-    return {};
+    const Status written = save_text(path, yaml_of(machine));
+    return written ? written : failure(written.error().text());
 }
 
 }  // namespace headrace::engine

@@ -7,12 +7,14 @@
 
 #include "offload/check.h"
 #include "offload/state_format.h"
+#include "offload/units.h"
 #include "offload/zero.h"
 
 namespace headrace::engine {
 
 using offload::Error;
 using offload::ErrorCode;
+using offload::format_bytes;
 using offload::Result;
 using offload::Tier;
 
@@ -65,16 +67,13 @@ Result<std::string> judge_ranks(const PlanCommand& command, const RunConfig& con
                                better);
         case offload::Fit::does_not_fit: break;
     }
-    return Error{
-        ErrorCode::does_not_fit,
-        fmt::format("{}; a card of {} has {:.4g} GB, a node {:.4g} GB of ram and {:.4g} GB "
-                    "of drives",
-                    asked, machine.machine.name,
-                    static_cast<double>(machine.ceilings.gpu_bytes) / 1e9,
-                    static_cast<double>(machine.ceilings.ram_bytes) / 1e9,
-                    static_cast<double>(machine.ceilings.nvme_bytes) / 1e9),
-        better.empty() ? "nothing makes it fit but more cards, memory or drives"
-                       : "the nearest that fits: " + better};
+    return Error{ErrorCode::does_not_fit,
+                 fmt::format("{}; a card of {} has {}, a node {} of ram and {} of drives", asked,
+                             machine.machine.name, format_bytes(machine.ceilings.gpu_bytes),
+                             format_bytes(machine.ceilings.ram_bytes),
+                             format_bytes(machine.ceilings.nvme_bytes)),
+                 better.empty() ? "nothing makes it fit but more cards, memory or drives"
+                                : "the nearest that fits: " + better};
 }
 
 }  // namespace headrace::engine

@@ -32,7 +32,7 @@ struct LongestLane {
 // Of what lies between two measurements: as many bytes at the one rate as at the other.
 StepRates between(const StepRates& before, const StepRates& after);
 
-// The longest of: FLOP over the card's rate, bytes over the link's each way, as foretold; what is
+// The longest of: FLOP over the card's rate, bytes over the link's each way, as predicted; what is
 // read and written, in turns or mixed, whichever takes the drives less; parameters over the rate of
 // the update.
 LongestLane longest_lane(const Rehearsal& rehearsal, const StepRates& rates);

@@ -142,7 +142,7 @@ Fault read(const RealField& field, const YamlValue& value, RunConfig& config) {
                        (is_open_above ? *number < field.max : *number <= field.max);
     if (!is_in) {
         return must_be(
-            fmt::format("a number {} {:g} and {} {:g}", is_open_below ? "above" : "of at least",
+            fmt::format("a number {} {} and {} {}", is_open_below ? "above" : "of at least",
                         field.min, is_open_above ? "below" : "at most", field.max),
             value);
     }

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 
+#include "engine/checkpoint/file.h"
 #include "offload/demand.h"
+#include "offload/numbers.h"
 #include "offload/simulate.h"
 
 namespace headrace::engine {
@@ -56,9 +54,9 @@ Machine unit_machine() {
 std::vector<std::string> describe_steps(const offload::StepRecorder& recorder) {
     const auto step = recorder.median_step();
     if (!step) return {};
-    std::vector<std::string> lines = {
-        fmt::format("where a step of {:.3g} s went, the median of {}:", step->seconds(),
-                    recorder.steps().size())};
+    std::vector<std::string> lines = {fmt::format(
+        "where a step of {} went, the median of {}:", offload::format_seconds(step->seconds()),
+        recorder.steps().size())};
     for (const std::string& line : describe(*recorder.schedule(), recorder.timeline(), *step)) {
         lines.push_back("  " + line);
     }
@@ -126,14 +124,8 @@ offload::Status write_trace(const TraceFile& file) {
     runs[0] = {.title = "planned: " + machine.name, .schedule = schedule, .timeline = {}};
     simulate(*schedule, machine, file.effort,
              {.on_span = [&](const Span& span) { runs[0].timeline.spans.push_back(span); }});
-    const std::string unfinished = file.path + ".tmp";
-    std::ofstream out(unfinished, std::ios::binary | std::ios::trunc);
-    out << trace_of(runs);
-    out.close();
-    if (out && std::rename(unfinished.c_str(), file.path.c_str()) == 0) return {};
-    return offload::Error{offload::ErrorCode::failed,
-                          fmt::format("cannot write the trace '{}'", file.path),
-                          std::strerror(errno)};
+    const offload::Status written = save_text(file.path, trace_of(runs));
+    return written ? written : wrap(written.error(), "the trace");
 }
 
 }  // namespace headrace::engine

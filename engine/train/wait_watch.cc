@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "offload/check.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -79,14 +80,15 @@ std::string describe_wait(const std::string& what, double seconds, const nvme::P
                           const nvme::ProcessIo& moved_before, double told_every_s) {
     CHECK(!what.empty());
     CHECK_GE(seconds, 0.0);
-    std::string line = fmt::format("still {}: {:.3g} s so far", what, seconds);
+    std::string line = fmt::format("still {}: {} so far", what, offload::format_seconds(seconds));
     if (!moved.is_known) return line;
     line += fmt::format(", {} written and {} read since it began",
                         offload::format_bytes(moved.written_bytes),
                         offload::format_bytes(moved.read_bytes));
     if (moved.written_bytes + moved.read_bytes ==
         moved_before.written_bytes + moved_before.read_bytes) {
-        line += fmt::format("; no drive has moved anything for {:.3g} s", told_every_s);
+        line += fmt::format("; no drive has moved anything for {}",
+                            offload::format_seconds(told_every_s));
     }
     return line;
 }

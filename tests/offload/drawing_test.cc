@@ -123,8 +123,8 @@ TEST(Drawing, HasARowForEveryLaneAndABoxForEveryOp) {
                 {.title = "a <step>", .lines = {"gpu 1 & 2"}, .begin_ns = 0, .end_ns = 3000});
     for (const std::string_view words :
          {"<h1>a &lt;step&gt;</h1>", "gpu 1 &amp; 2", ">nvme_read</text>", ">cpu</text>",
-          ">gpu</text>", "update hi of part 0, 2e-06 s", "forward layer 0", ">states<",
-          "critical path: cpu 2e-06 s, gpu 1e-06 s"}) {
+          ">gpu</text>", "update hi of part 0, 2.00 us", "forward layer 0", ">states<",
+          "critical path: cpu 2.00 us, gpu 1.00 us"}) {
         EXPECT_TRUE(has(html, words)) << words;
     }
     EXPECT_FALSE(has(html, ">d2h</text>"));

@@ -39,9 +39,9 @@ TEST(PlanRanksTest, what_fits_not_is_refused_with_the_nearest_that_fits) {
     const auto refused = judge_ranks(ranks(4, 2), RunConfig(), llama_7b, node(24, 256));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, offload::ErrorCode::does_not_fit);
-    EXPECT_THAT(refused.error().text(), HasSubstr("4 ranks, stage 2: 33.69 GB a card"));
+    EXPECT_THAT(refused.error().text(), HasSubstr("4 ranks, stage 2: 31.4 GiB a card"));
     EXPECT_THAT(refused.error().text(),
-                HasSubstr("stage 2, states on ram: 16.85 GB a card, 67.38 GB of ram a node"));
+                HasSubstr("stage 2, states on ram: 15.7 GiB a card, 62.8 GiB of ram a node"));
     const auto hopeless = judge_ranks(ranks(1, 2), RunConfig(), llama_7b, node(8, 8));
     ASSERT_FALSE(hopeless.ok());
     EXPECT_THAT(hopeless.error().text(), HasSubstr("nothing makes it fit"));
@@ -52,7 +52,7 @@ TEST(PlanRanksTest, where_the_run_file_puts_states_they_are_counted) {
     config.offload.optimizer = TierShares::all_on(offload::Tier::ram);
     const auto fits = judge_ranks(ranks(4, 2), config, llama_7b, node(24, 256));
     ASSERT_TRUE(fits.ok()) << fits.error().text();
-    EXPECT_THAT(*fits, HasSubstr("16.85 GB a card"));
+    EXPECT_THAT(*fits, HasSubstr("15.7 GiB a card"));
     EXPECT_THAT(*fits, HasSubstr("fits, before activations"));
     const auto slow = judge_ranks(ranks(8, 3), config, llama_7b, node(80, 256));
     ASSERT_TRUE(slow.ok()) << slow.error().text();

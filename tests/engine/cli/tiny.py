@@ -173,10 +173,10 @@ class Program:
     def command(self, *words):
         return [self.path, *map(str, words)]
 
-    def run(self, *words, prefix=(), folder=None, **environment):
+    def run(self, *words, prefix=(), folder=None, timeout_s=60, **environment):
         ended = subprocess.run([*prefix, *self.command(*words)], capture_output=True, text=True,
-                               errors="replace", timeout=60, stdin=subprocess.DEVNULL, cwd=folder,
-                               env={**self.environment, **environment})
+                               errors="replace", timeout=timeout_s, stdin=subprocess.DEVNULL,
+                               cwd=folder, env={**self.environment, **environment})
         return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
     def start(self, *words, **environment):

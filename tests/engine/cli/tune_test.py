@@ -216,7 +216,7 @@ class TuneTest(unittest.TestCase):
         words = ("bench", "step", self.folder / "one/config.json", "--nvme", self.folder / "nvme",
                  "--machine", self.machine, "--layers", "2", "--steps", "1", "--rounds", "1",
                  "--batches", "1x2", "max_length=32", *SMALL[:3])
-        done = self.program.run(*words, "--json")
+        done = self.program.run(*words, "--json", timeout_s=250)
         self.assertEqual(done.code, 0, done)
         rows = json.loads(done.out)
         self.assertEqual([row["name"] for row in rows],
@@ -234,7 +234,7 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(rows[3]["of_classic_order"], 1)
         self.assert_nothing_left()
 
-        done = self.program.run(*words, "--emulate", self.machine)
+        done = self.program.run(*words, "--emulate", self.machine, timeout_s=250)
         self.assertEqual(done.code, 0, done)
         self.assertIn("EMULATED a-file: ", done.out)
         for words in ("longest lane", "of one op at a time", "of the classic order"):

@@ -49,17 +49,18 @@ TEST(StopTest, a_scale_that_falls_ends_the_run_only_at_its_minimum) {
     EXPECT_EQ(diverged.error().code, ErrorCode::diverged);
     EXPECT_THAT(diverged.error().text(),
                 HasSubstr("at step 7, with the loss scale at its minimum"));
-    EXPECT_THAT(diverged.error().text(), HasSubstr("1024"));
+    EXPECT_THAT(diverged.error().text(), HasSubstr("1,024"));
 }
 
 TEST(StopTest, a_skip_is_told_with_its_reason) {
     StepOutcome outcome = skipped(1);
     EXPECT_THAT(describe_skip(outcome, true),
                 HasSubstr("step 7 skipped: the gradient of model.norm.weight is not finite"));
-    EXPECT_THAT(describe_skip(outcome, true), HasSubstr("; the loss scale falls from 1024 to 512"));
+    EXPECT_THAT(describe_skip(outcome, true),
+                HasSubstr("; the loss scale falls from 1,024 to 512"));
     EXPECT_THAT(describe_skip(outcome, false), Not(HasSubstr("loss scale")));
     outcome.progress.loss_scale.scale = 1024;
-    EXPECT_THAT(describe_skip(outcome, true), HasSubstr("; the loss scale stays 1024"));
+    EXPECT_THAT(describe_skip(outcome, true), HasSubstr("; the loss scale stays 1,024"));
     outcome.skip_reason = SkipReason::nothing_to_train;
     EXPECT_EQ(describe_skip(outcome, true), "step 7 has no trained token: no update");
 }

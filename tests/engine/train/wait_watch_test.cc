@@ -95,10 +95,10 @@ TEST(WaitWatch, the_words_tell_a_slow_drive_from_one_that_stands_still) {
     const nvme::ProcessIo after{
         .read_bytes = offload::mib, .written_bytes = 2 * offload::gib, .is_known = true};
     EXPECT_EQ(describe_wait("saving", 61, after, before, 30),
-              "still saving: 61 s so far, 2.00 GiB written and 1.00 MiB read since it began");
+              "still saving: 61.0 s so far, 2.00 GiB written and 1.00 MiB read since it began");
     EXPECT_THAT(describe_wait("saving", 91, after, after, 30),
-                HasSubstr("; no drive has moved anything for 30 s"));
-    EXPECT_EQ(describe_wait("saving", 61, {}, {}, 30), "still saving: 61 s so far");
+                HasSubstr("; no drive has moved anything for 30.0 s"));
+    EXPECT_EQ(describe_wait("saving", 61, {}, {}, 30), "still saving: 61.0 s so far");
 }
 
 }  // namespace
