@@ -89,9 +89,9 @@ def faults_of(options, steps, facts, expected):
     faults += [f"step {r['step']} was not clipped" for r in steps if r["grad_norm"] <= 0.1]
     if facts["peak_rss_bytes"] > options.rss * GIB:
         faults.append(f"more than {options.rss} GiB resident")
-    foretold = facts["nvme_write_bytes_foretold"]
-    if abs(steps[-1]["nvme_write_bytes"] - foretold) > 0.01 * foretold:
-        faults.append(f"a step wrote {steps[-1]['nvme_write_bytes']} bytes, foretold {foretold}")
+    predicted = facts["predicted_nvme_write_bytes"]
+    if abs(steps[-1]["nvme_write_bytes"] - predicted) > 0.01 * predicted:
+        faults.append(f"a step wrote {steps[-1]['nvme_write_bytes']} bytes, predicted {predicted}")
     return faults
 
 

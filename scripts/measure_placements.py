@@ -47,7 +47,7 @@ def rehearse(options, row, folder):
 
 def longest_lane_s(rehearsal):
     """Reading and writing are one lane: a drive does one or the other."""
-    alone = {name: lane["foretold_alone_s"] for name, lane in rehearsal["lanes"].items()}
+    alone = {name: lane["predicted_alone_s"] for name, lane in rehearsal["lanes"].items()}
     drives = alone.pop("nvme_read") + alone.pop("nvme_write")
     return max(drives, *alone.values())
 

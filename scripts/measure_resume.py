@@ -7,7 +7,7 @@ Everything on NVMe, the batches of scripts/check_bits.py. Each round, one after 
   whole    a run of N steps that commits every step, the same without commits, and one in memory
   start    from the start of the program to the end of its first step
   resume   kill -9 after two steps; from the start of the program to the end of the first step after
-Prints medians over the rounds, the bytes that a step wrote beside those that were foretold from the
+Prints medians over the rounds, the bytes that a step wrote beside those predicted from the
 schedule, and what a commit's sync took. Uses 4 GB of the drive, and about a minute a round.
 """
 
@@ -84,7 +84,7 @@ def measure(headrace, folder, steps):
     figures["sync_p99_ms"] = end["nvme0_sync_p99_ms"]
     written = [r["nvme_write_bytes"] for r in committed if r.get("step", 0) > 2 and "loss" in r]
     figures["written_bytes_per_step"] = statistics.median(written)
-    figures["formula_bytes_per_step"] = end["nvme_write_bytes_foretold"]
+    figures["formula_bytes_per_step"] = end["predicted_nvme_write_bytes"]
     run = Run(headrace, folder, *ON_NVME, "max_steps=1000")
     figures["start_to_first_step_s"] = run.seconds_to_step(1)
     run.seconds_to_step(2)

@@ -38,7 +38,8 @@ struct DoctorCommand {
     uint32_t update_thread_count = 1;
 };
 
-// headrace plan run.yaml|MODEL [--machine FILE] [--price P] [--ranks N [--stage S]] [key=value ...]
+// headrace plan run.yaml|MODEL [DATA] [--machine FILE] [--price P] [--ranks N [--stage S]]
+// [key=value ...]
 struct PlanCommand {
     std::string what;                    // a run file, a model's folder or name, or a config.json
     std::vector<std::string> overrides;  // "key=value", in the order given
@@ -51,7 +52,7 @@ struct PlanCommand {
     std::string html_file;  // empty: none is written
 };
 
-// headrace rehearse run.yaml|MODEL [--layers N] [--steps N] [--machine FILE] [--json]
+// headrace rehearse run.yaml|MODEL [DATA] [--layers N] [--steps N] [--machine FILE] [--json]
 //                   [key=value ...]
 struct RehearseCommand {
     std::string what;                    // as of a plan
@@ -141,7 +142,7 @@ struct BenchGemmCommand {
     bool is_json = false;
 };
 
-// headrace bench step run.yaml|MODEL [--nvme PATH]... [--emulate FILE] [--machine FILE]
+// headrace bench step run.yaml|MODEL [DATA] [--nvme PATH]... [--emulate FILE] [--machine FILE]
 //                     [--batches 1x8,4x32] [--ways planned,classic] [options] [key=value ...]
 struct BenchStepCommand {
     struct Batch {

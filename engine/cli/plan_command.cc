@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <utility>
 
+#include "engine/checkpoint/file.h"
 #include "engine/cli/commands.h"
 #include "engine/cli/plan_inputs.h"
 #include "engine/cli/plan_ranks.h"
@@ -13,6 +11,7 @@
 #include "engine/cli/shape_of_model.h"
 #include "engine/config/machine_file.h"
 #include "engine/plan/forecast.h"
+#include "engine/plan/nominal_host.h"
 #include "engine/resume/store_room.h"
 
 namespace headrace::engine {
@@ -43,25 +42,53 @@ void limit_to_free_space(const RunConfig& config, const LlamaConfig& model, Mach
     if (room_bytes > 0) machine.ceilings.nvme_bytes = room_bytes;
 }
 
-Status write_text(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (file) return {};
-    return offload::Error{
-        offload::ErrorCode::failed,
-        fmt::format("cannot write the drawing '{}': {}", path, std::strerror(errno)),
-        "--html names a file in a folder that exists"};
+// The card of a run that pretends one, beside this machine's drives, memory and update. Where the
+// host plays the card otherwise, both ceilings come out of one memory, of which ram is then the
+// four fifths that a run takes (engine/train/host_placement.h).
+Status take_card(const RunConfig& config, MachineFile& machine) {
+    if (config.emulate.empty()) return {};
+    const Result<MachineFile> card = load_machine(config.emulate);
+    if (!card) return wrap(card.error(), "emulate");
+    if (machine.machine.compute_cores > 0) {
+        machine.ceilings.ram_bytes =
+            (machine.ceilings.ram_bytes + machine.ceilings.gpu_bytes) / 5 * 4;
+    }
+    machine.ceilings.gpu_bytes = card->ceilings.gpu_bytes;
+    machine.machine = with_card(machine.machine, card->machine);
+    return {};
+}
+
+// Of the machine that is named, its own drives are meant: the run's folders are not here.
+std::vector<std::string> take_paths_of_elsewhere(const PlanCommand& command, RunConfig& config) {
+    if (command.machine_file.empty()) return {};
+    return std::exchange(config.offload.nvme_paths, {});
+}
+
+// The files that are asked for beside the lines.
+Status write_files(const PlanCommand& command, const RunConfig& config, const RunForecast& forecast,
+                   const Prices& prices) {
+    if (!command.html_file.empty()) {
+        const Status written = save_text(command.html_file, html_of(forecast, prices));
+        if (!written) return wrap(written.error(), "the drawing (--html)");
+    }
+    const std::string& trace = config.offload.advanced.trace;
+    if (trace.empty()) return {};
+    const Status written = save_text(trace, trace_of(forecast));
+    return written ? written : wrap(written.error(), "the trace");
 }
 
 }  // namespace
 
 Status run_command(const PlanCommand& command, const CommandContext& context) {
-    const Result<LoadedConfig> loaded = read_plan_settings(command.what, command.overrides);
+    Result<LoadedConfig> loaded =
+        read_plan_settings(command.what, command.overrides,
+                           command.machine_file.empty() ? Drives::named : Drives::of_machine);
     if (!loaded) return loaded.error();
-    const RunConfig& config = loaded->config;
+    RunConfig& config = loaded->config;
+    const std::vector<std::string> unseen_paths = take_paths_of_elsewhere(command, config);
     Result<MachineFile> machine = read_machine_of(command, config, context.environment);
     if (!machine) return machine.error();
+    if (Status status = take_card(config, *machine); !status) return status;
     const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
     if (command.machine_file.empty()) limit_to_free_space(config, model->config, *machine);
@@ -70,14 +97,12 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
         if (!judged) return judged.error();
         return context.terminal.print(*judged);
     }
-    const Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
+    Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
     if (!forecast) return forecast.error();
+    forecast->unseen_paths = unseen_paths;
     const Prices prices{.step_count = config.max_steps.value_or(0),
                         .per_hour = command.price_per_hour};
-    if (!command.html_file.empty()) {
-        const Status written = write_text(command.html_file, html_of(*forecast, prices));
-        if (!written) return written;
-    }
+    if (Status status = write_files(command, config, *forecast, prices); !status) return status;
     if (command.is_json) return context.terminal.print(json_of(*forecast, prices) + "\n");
     std::string text;
     for (const std::string& line : describe(*forecast, prices)) text += line + "\n";

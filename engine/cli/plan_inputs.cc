@@ -16,13 +16,13 @@ constexpr std::string_view no_data = "(none is read by a plan)";
 }  // namespace
 
 Result<LoadedConfig> read_plan_settings(const std::string& what,
-                                        const std::vector<std::string>& overrides) {
+                                        const std::vector<std::string>& overrides, Drives drives) {
     const std::string extension = std::filesystem::path(what).extension();
-    if (extension == ".yaml" || extension == ".yml") return load_config(what, overrides);
+    if (extension == ".yaml" || extension == ".yml") return load_config(what, overrides, drives);
     std::vector<std::string> all = {"model=" + yaml_quoted(what),
                                     "train_data=" + yaml_quoted(std::string(no_data))};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return load_config("", all);
+    return load_config("", all, drives);
 }
 
 bool names_no_data(const RunConfig& config) {

@@ -12,7 +12,8 @@ namespace headrace::engine {
 
 // `what`: a run file, or a model; a model alone names no data. Error: usage.
 offload::Result<LoadedConfig> read_plan_settings(const std::string& what,
-                                                 const std::vector<std::string>& overrides);
+                                                 const std::vector<std::string>& overrides,
+                                                 Drives drives = Drives::named);
 bool names_no_data(const RunConfig& config);
 
 }  // namespace headrace::engine

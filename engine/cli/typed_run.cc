@@ -23,19 +23,24 @@ std::string help_of_keys() {
     return text + exit_codes;
 }
 
-// The commands that take one run file or model.
+// The commands on a run file, or on a model and perhaps its data.
 template <typename Command>
 CommandLine command_on_one(std::string_view name, Command command,
                            const std::vector<std::string>& typed, const KeyOptions& keys) {
     auto [places, overrides] = split(typed);
     CHECK_EQ(places.size() + overrides.size(), typed.size());
-    if (places.size() != 1) {
-        return refused(
-            fmt::format("{} takes a run file or a model, and then key=value; it got {} of them: {}",
-                        name, places.size(), fmt::join(places, " ")));
+    if (places.empty() || places.size() > 2) {
+        return refused(fmt::format(
+            "{} takes a run file, or MODEL and perhaps DATA, and then key=value; it got {} of "
+            "them: {}",
+            name, places.size(), fmt::join(places, " ")));
     }
     command.what = places[0];
     command.overrides = std::move(overrides);
+    // First, so that `train_data=...` on the same line wins.
+    if (places.size() == 2) {
+        command.overrides.insert(command.overrides.begin(), "train_data=" + yaml_quoted(places[1]));
+    }
     keys.add_to(command.overrides);
     return command;
 }
@@ -64,7 +69,7 @@ Result<BenchStepCommand::Batch> batch_of(const std::string& text) {
 }
 
 constexpr const char* what_help =
-    "run.yaml | MODEL (a folder or a config.json), then key=value ...";
+    "run.yaml | MODEL (a folder or a config.json) [DATA], then key=value ...";
 
 }  // namespace
 
@@ -99,7 +104,7 @@ CommandLine TypedTrain::read() const {
 
 TypedPlan::TypedPlan(CLI::App& parent) {
     CLI::App* plan = parent.add_subcommand(
-        "plan", "Foretell a run on a machine: what fits where, how long a step takes, what binds");
+        "plan", "Predict a run on a machine: what fits where, how long a step takes, what binds");
     plan->add_option("what", words, what_help)->required();
     add_nvme(*plan, keys);
     plan->add_option("--machine", command.machine_file,
@@ -141,9 +146,9 @@ CommandLine TypedRehearse::read() const {
 TypedTune::TypedTune(CLI::App& parent) {
     CLI::App* tune = parent.add_subcommand(
         "tune",
-        "Measure the few placements that are foretold to be the fastest, and write a run "
+        "Measure the few placements that are predicted to be the fastest, and write a run "
         "file with the winner");
-    tune->add_option("what", words, "run.yaml | MODEL DATA, then key=value ...")->required();
+    tune->add_option("what", words, what_help)->required();
     add_nvme(*tune, keys);
     add_machine(*tune, keys);
     add_part(*tune, command.block_count, command.step_count, "Steps of each measurement");
@@ -160,21 +165,7 @@ TypedTune::TypedTune(CLI::App& parent) {
 }
 
 CommandLine TypedTune::read() const {
-    TuneCommand tune = command;
-    auto [places, overrides] = split(words);
-    CHECK_EQ(places.size() + overrides.size(), words.size());
-    if (places.empty() || places.size() > 2) {
-        return refused(fmt::format(
-            "tune takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
-            places.size(), fmt::join(places, " ")));
-    }
-    tune.what = places[0];
-    tune.overrides = std::move(overrides);
-    if (places.size() == 2) {
-        tune.overrides.insert(tune.overrides.begin(), "train_data=" + yaml_quoted(places[1]));
-    }
-    keys.add_to(tune.overrides);
-    return tune;
+    return command_on_one("tune", command, words, keys);
 }
 
 namespace {

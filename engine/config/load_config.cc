@@ -48,6 +48,7 @@ class Loader {
   public:
     LoadedConfig loaded;
     std::vector<std::string> faults;
+    Drives drives = Drives::named;
 
     // Depth is bounded by the sections: offload.advanced.key is the deepest.
     void add_section(const YamlValue& section, const std::string& prefix, const std::string& file) {
@@ -313,7 +314,7 @@ void Loader::check_keeping() {
 
 void Loader::check_tiers() {
     const OffloadConfig& offload = loaded.config.offload;
-    if (!offload.nvme_paths.empty()) return;
+    if (drives == Drives::of_machine || !offload.nvme_paths.empty()) return;
     const auto is_on_nvme = [](const std::optional<TierShares>& shares) {
         return shares && shares->share(Tier::nvme) > 0;
     };
@@ -350,7 +351,7 @@ void Loader::check_commits() {
     if (config.save_steps && config.offload.commit == CommitMode::every_step) {
         note("save_steps has no effect: commit: every_step commits every step");
     }
-    if (!config.offload.nvme_paths.empty()) return;
+    if (drives == Drives::of_machine || !config.offload.nvme_paths.empty()) return;
     const std::pair<std::string_view, bool> users[] = {
         {"save_steps", config.save_steps.has_value()},
         {"resume_from_checkpoint", config.resume_from_checkpoint},
@@ -391,6 +392,7 @@ std::string list_of(const std::vector<std::string>& faults) {
 
 Result<LoadedConfig> parse_config(const ConfigText& text) {
     Loader loader;
+    loader.drives = text.drives;
     const Result<ParsedYaml> parsed = parse_yaml(text.yaml, text.file_name);
     if (!parsed) return parsed.error();
     for (const std::string& fault : parsed->faults) {
@@ -414,11 +416,17 @@ Result<LoadedConfig> parse_config(const ConfigText& text) {
     return std::move(loader.loaded);
 }
 
-Result<LoadedConfig> load_config(const std::string& path, std::vector<std::string> overrides) {
-    ConfigText text{.yaml = "", .file_name = "run.yaml", .overrides = std::move(overrides)};
+Result<LoadedConfig> load_config(const std::string& path, std::vector<std::string> overrides,
+                                 Drives drives) {
+    ConfigText text{
+        .yaml = "", .file_name = "run.yaml", .overrides = std::move(overrides), .drives = drives};
     if (path.empty()) return parse_config(text);
     text.file_name = path;
     std::error_code failure;
+    if (std::filesystem::is_directory(path, failure)) {
+        return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path),
+                     "it is a folder; if it is a model, name its data too: MODEL DATA"};
+    }
     const uintmax_t size_bytes = std::filesystem::file_size(path, failure);
     if (failure) {
         return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path),

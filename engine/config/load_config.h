@@ -32,11 +32,16 @@ struct LoadedConfig {
     std::vector<std::string> notes;  // one line each, to be shown once at start
 };
 
+// Whose drives a run is to use: folders that it names, or, of a plan for another machine, those of
+// that machine, which need no name.
+enum class Drives : uint8_t { named, of_machine };
+
 // What was typed. Later overrides win over earlier ones; a bare `key=` is an error.
 struct ConfigText {
     std::string yaml = {};                    // text of the run file; empty: none
     std::string file_name = "run.yaml";       // for messages
     std::vector<std::string> overrides = {};  // "key=value", values are YAML
+    Drives drives = Drives::named;
 };
 
 // Error: usage, listing every fault.
@@ -44,7 +49,8 @@ offload::Result<LoadedConfig> parse_config(const ConfigText& text);
 
 // Reads `path` ("": no run file), then as parse_config.
 offload::Result<LoadedConfig> load_config(const std::string& path,
-                                          std::vector<std::string> overrides);
+                                          std::vector<std::string> overrides,
+                                          Drives drives = Drives::named);
 
 // The text of config.resolved.yaml: a run file that gives the same RunConfig, every key present,
 // every value with a comment of its origin.

@@ -1,9 +1,11 @@
 #include "engine/plan/forecast.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <future>
 #include <iterator>
 
@@ -15,6 +17,7 @@
 #include "engine/torch/workspace_bytes.h"
 #include "offload/bound.h"
 #include "offload/build.h"
+#include "offload/numbers.h"
 #include "offload/sizes.h"
 #include "offload/units.h"
 
@@ -22,6 +25,10 @@ namespace headrace::engine {
 
 using offload::Forecast;
 using offload::format_bytes;
+using offload::format_count;
+using offload::format_duration;
+using offload::format_number;
+using offload::format_seconds;
 using offload::LaneKind;
 using offload::Machine;
 using offload::Result;
@@ -253,11 +260,12 @@ std::string bound_line(const RunForecast& forecast) {
         most_s = alone_s(best, lane);
         name = words;
     }
-    std::string text = fmt::format("{} alone {} {:.3g} of {:.3g} s", name,
-                                   name == "the drives" ? "need" : "needs", most_s, best.step_s);
+    std::string text =
+        fmt::format("{} alone {} {} of {}", name, name == "the drives" ? "need" : "needs",
+                    format_seconds(most_s), format_seconds(best.step_s));
     for (size_t i = 0; i < std::min<size_t>(2, forecast.remedies.size()); ++i) {
-        text += fmt::format("; with {}: {:.3g} s", forecast.remedies[i].change,
-                            forecast.remedies[i].step_s);
+        text += fmt::format("; with {}: {}", forecast.remedies[i].change,
+                            format_seconds(forecast.remedies[i].step_s));
     }
     return text;
 }
@@ -271,8 +279,8 @@ std::string lanes_line(const Forecast& best) {
                                      {LaneKind::nvme_read, "nvme read"},
                                      {LaneKind::nvme_write, "nvme write"}}) {
         if (alone_s(best, lane) == 0) continue;
-        text += fmt::format("{}{} {:.3g} s ({:.0f}%)", text.empty() ? "" : ", ", name,
-                            alone_s(best, lane), 100 * busy_share(best, lane));
+        text += fmt::format("{}{} {} ({:.0f}%)", text.empty() ? "" : ", ", name,
+                            format_seconds(alone_s(best, lane)), 100 * busy_share(best, lane));
     }
     return text;
 }
@@ -280,12 +288,13 @@ std::string lanes_line(const Forecast& best) {
 std::string writes_line(const RunForecast& forecast, int64_t step_count) {
     std::string text = fmt::format("{} read, {} written a step", format_bytes(forecast.read_bytes),
                                    format_bytes(forecast.written_bytes));
-    const double steps = step_count > 0 ? static_cast<double>(step_count) : 1000;
-    const double written = static_cast<double>(forecast.written_bytes) * steps;
-    text += fmt::format("; {:.0f} steps write {:.3g} TB", steps, written / 1e12);
+    const uint64_t steps = step_count > 0 ? static_cast<uint64_t>(step_count) : 1000;
+    const double written = static_cast<double>(forecast.written_bytes) * static_cast<double>(steps);
+    text +=
+        fmt::format("; {} steps write {} TB", format_count(steps), format_number(written / 1e12));
     if (forecast.machine.written_in_life_bytes > 0) {
-        text += fmt::format(", {:.2g}% of what the drives are made for",
-                            100 * written / forecast.machine.written_in_life_bytes);
+        text += fmt::format(", {}% of what the drives are made for",
+                            format_number(100 * written / forecast.machine.written_in_life_bytes));
     }
     return text;
 }
@@ -297,10 +306,14 @@ std::string balance_line(const RunForecast& forecast) {
     const double tokens =
         static_cast<double>(forecast.tokens_per_step) * best.step_s / std::max(gpu_s, 1e-12);
     if (best.step_s < 1.05 * gpu_s) {
-        return fmt::format("the card binds at {} tokens a step", forecast.tokens_per_step);
+        return fmt::format("the card binds at {} tokens a step",
+                           format_count(forecast.tokens_per_step));
     }
-    return fmt::format("the card binds from about {:.2g} tokens a step; below, {:.2f} of its speed",
-                       tokens, gpu_s / best.step_s);
+    // Two digits: it is an estimate.
+    const double unit = std::pow(10, std::max(0.0, std::floor(std::log10(tokens)) - 1));
+    return fmt::format(
+        "the card binds from about {} tokens a step; with these, it is busy {}% of the step",
+        format_number(unit * std::round(tokens / unit)), format_number(100 * gpu_s / best.step_s));
 }
 
 std::string written_text(uint64_t written_bytes) {
@@ -311,13 +324,14 @@ std::string written_text(uint64_t written_bytes) {
 std::string gentler_line(const RunForecast& forecast) {
     std::string text;
     for (const SmallerStates& one : forecast.smaller_states) {
-        text += fmt::format("{}{} states: {:.3g} s a step, {} written", text.empty() ? "" : "; ",
-                            name_of(one.states), one.step_s, written_text(one.written_bytes));
+        text += fmt::format("{}{} states: {} a step, {} written", text.empty() ? "" : "; ",
+                            name_of(one.states), format_seconds(one.step_s),
+                            written_text(one.written_bytes));
     }
     if (!forecast.at_saves) return text;
     const CommitAtSaves& at_saves = *forecast.at_saves;
-    text += fmt::format("{}commit=at_saves: {:.3g} s a step, {} written, {} on nvme",
-                        text.empty() ? "" : "; ", at_saves.step_s,
+    text += fmt::format("{}commit=at_saves: {} a step, {} written, {} on nvme",
+                        text.empty() ? "" : "; ", format_seconds(at_saves.step_s),
                         written_text(at_saves.written_bytes), format_bytes(at_saves.nvme_bytes));
     if (at_saves.one_copy_bytes == 0) return text;
     return text + fmt::format(", {} with one copy", format_bytes(at_saves.one_copy_bytes));
@@ -330,9 +344,9 @@ std::string lora_line(const RunForecast& forecast) {
         static_cast<double>(lora.trained_count) / static_cast<double>(forecast.parameter_count);
     return fmt::format(
         "estimate: not built yet; rank {} on all linear layers of the blocks trains {:.2f}% as "
-        "many parameters: {:.3g} s a step, bound by {}, base in {}, {} read, nothing written",
-        lora.rank, 100 * share, lora.step_s, lora.longest_lane, name_of(lora.base_tier),
-        written_text(lora.read_bytes));
+        "many parameters: {} a step, bound by {}, base in {}, {} read, nothing written",
+        lora.rank, 100 * share, format_seconds(lora.step_s), lora.longest_lane,
+        name_of(lora.base_tier), written_text(lora.read_bytes));
 }
 
 // What a run of a known length would write may be more than it is allowed to.
@@ -345,19 +359,24 @@ offload::Status check_write_limit(const RunConfig& config, const RunForecast& fo
     return offload::Error{
         offload::ErrorCode::does_not_fit,
         fmt::format(
-            "{} steps write {:.3g} TB to the drives ({} each), and nvme_write_limit allows "
-            "{:.3g} TB: {} steps",
-            steps, static_cast<double>(steps) * 1e-12 * static_cast<double>(forecast.written_bytes),
-            format_bytes(forecast.written_bytes), static_cast<double>(*limit) * 1e-12,
-            possible_steps),
+            "{} steps write {} TB to the drives ({} each), and nvme_write_limit allows {} TB: {} "
+            "steps",
+            steps,
+            format_number(static_cast<double>(steps) * 1e-12 *
+                          static_cast<double>(forecast.written_bytes)),
+            format_bytes(forecast.written_bytes),
+            format_number(static_cast<double>(*limit) * 1e-12), possible_steps),
         "raise it, lower max_steps, take more micro-batches a step, or optimizer_states=bf16"};
 }
 
 std::string run_line(const RunForecast& forecast, const Prices& prices) {
-    const double steps = prices.step_count > 0 ? static_cast<double>(prices.step_count) : 1000;
-    const double hours = steps * forecast.placement.forecast.step_s / 3600;
-    std::string text = fmt::format("{:.0f} steps take {:.3g} hours", steps, hours);
-    if (prices.per_hour > 0) text += fmt::format(" and cost {:.2f}", hours * prices.per_hour);
+    const uint64_t steps = prices.step_count > 0 ? static_cast<uint64_t>(prices.step_count) : 1000;
+    const double seconds = static_cast<double>(steps) * forecast.placement.forecast.step_s;
+    std::string text =
+        fmt::format("{} steps take {}", format_count(steps), format_duration(seconds));
+    if (prices.per_hour > 0) {
+        text += fmt::format(" and cost {:.2f}", seconds / 3600 * prices.per_hour);
+    }
     return text;
 }
 
@@ -376,10 +395,13 @@ Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& mod
                              job.micro_batch_count_max * job.row_count_max * job.column_count_max),
                          .job = job,
                          .placement = std::move(*placement),
+                         .commit = {},
+                         .unseen_paths = {},
                          .remedies = {},
                          .smaller_states = {},
                          .at_saves = std::nullopt,
                          .lora = std::nullopt};
+    forecast.commit = describe_commit(config, forecast.placement.plan);
     forecast.machine.ceilings = site.ceilings;
     forecast.read_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_read);
     forecast.written_bytes = moved_bytes(forecast.placement.forecast, LaneKind::nvme_write);
@@ -405,8 +427,13 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
             fmt::format(", nvme {} of {}", format_bytes(best.needs.nvme_bytes),
                         ceilings.nvme_bytes == unlimited_bytes ? "what the drives have"
                                                                : format_bytes(ceilings.nvme_bytes));
+        if (!forecast.unseen_paths.empty()) {
+            memory += fmt::format(" of the machine's own drives: {} not looked at",
+                                  fmt::join(forecast.unseen_paths, ", "));
+        }
     }
     const double step_s = best.forecast.step_s;
+    const auto tokens = static_cast<double>(forecast.tokens_per_step);
     const auto purposes = bytes_by_purpose(best);
     const auto on_tier = [&](offload::Tier tier) {
         std::string text;
@@ -417,8 +444,8 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         return row(fmt::format("  on {}", name_of(tier)), text);
     };
     std::vector<std::string> lines = {
-        row("model", fmt::format("{:.2f} billion parameters in {} blocks",
-                                 static_cast<double>(forecast.parameter_count) / 1e9,
+        row("model", fmt::format("{} parameters in {} blocks",
+                                 offload::format_parameters(forecast.parameter_count),
                                  forecast.model.block_count)),
         row("machine", forecast.machine.machine.name),
         row("placement", placement_line(forecast)),
@@ -426,14 +453,15 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         on_tier(offload::Tier::gpu),
         on_tier(offload::Tier::ram)};
     if (best.needs.nvme_bytes > 0) lines.push_back(on_tier(offload::Tier::nvme));
-    append(lines, {row("step", fmt::format("{:.3g} s for {} tokens: {:.0f} tokens/s", step_s,
-                                           forecast.tokens_per_step,
-                                           static_cast<double>(forecast.tokens_per_step) / step_s)),
+    append(lines, {row("step", fmt::format("{} for {} tokens: {} tokens/s", format_seconds(step_s),
+                                           format_count(forecast.tokens_per_step),
+                                           format_number(tokens / step_s))),
                    row("lanes", lanes_line(best.forecast)), row("bound", bound_line(forecast)),
                    row("balance", balance_line(forecast))});
     if (forecast.written_bytes > 0) {
         lines.push_back(row("drives", writes_line(forecast, prices.step_count)));
     }
+    lines.push_back(row("commit", forecast.commit));
     const std::string gentler = gentler_line(forecast);
     if (!gentler.empty()) lines.push_back(row("or", gentler));
     if (forecast.lora) lines.push_back(row("or LoRA", lora_line(forecast)));

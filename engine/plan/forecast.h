@@ -64,6 +64,9 @@ struct RunForecast {
     Placement placement;
     uint64_t read_bytes = 0;  // of the drives, per step
     uint64_t written_bytes = 0;
+    std::string commit;  // describe_commit
+    // Folders that the run names and that nobody looked at: the machine's own drives are meant.
+    std::vector<std::string> unseen_paths;
     std::vector<Remedy> remedies;               // that shorten the step, the best first
     std::vector<SmallerStates> smaller_states;  // that fit; where states are fp32 and offloaded
     std::optional<CommitAtSaves> at_saves;      // where it writes less or takes less space
@@ -86,6 +89,9 @@ std::string json_of(const RunForecast& forecast, const Prices& prices);
 
 // For people: the lines below, and the simulated step as a picture (offload/drawing.h).
 std::string html_of(const RunForecast& forecast, const Prices& prices);
+
+// The simulated step for ui.perfetto.dev, as train writes it beside a measured one.
+std::string trace_of(const RunForecast& forecast);
 
 // For people, a line each.
 std::vector<std::string> describe(const RunForecast& forecast, const Prices& prices);

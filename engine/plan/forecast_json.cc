@@ -54,6 +54,12 @@ ordered_json lanes_json(const offload::Forecast& forecast) {
     return lanes;
 }
 
+ordered_json commit_json(const Placement& placement) {
+    const auto commit_at = commit_of(placement.plan);
+    if (!commit_at) return nullptr;
+    return *commit_at == offload::CommitAt::every_step ? "every_step" : "at_saves";
+}
+
 }  // namespace
 
 std::string json_of(const RunForecast& forecast, const Prices& prices) {
@@ -78,6 +84,7 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
                          {"bytes_by_purpose", purposes_json(forecast.placement)},
                          {"ceilings", tiers_json(forecast.placement.budgets)},
                          {"lanes", lanes_json(forecast.placement.forecast)},
+                         {"commit", commit_json(forecast.placement)},
                          {"nvme_read_bytes", forecast.read_bytes},
                          {"nvme_write_bytes", forecast.written_bytes},
                          {"remedies", remedies},

@@ -34,6 +34,17 @@ offload::Machine with_threads(offload::Machine machine, const HostThreads& threa
     return machine;
 }
 
+offload::Machine with_card(offload::Machine host, const offload::Machine& card) {
+    host.name = card.name + " (emulated)";
+    host.gpu_flops = card.gpu_flops;
+    host.gpu_memory_bytes_per_s = card.gpu_memory_bytes_per_s;
+    host.launch_s = card.launch_s;
+    host.link = card.link;
+    host.compute_cores = card.compute_cores;
+    host.copy_cores = card.copy_cores;
+    return host;
+}
+
 offload::Machine nominal_host(const HostThreads& threads) {
     offload::Machine machine{
         .name = "nominal host",

@@ -1,6 +1,6 @@
 // Rates that an ordinary host is assumed to have until they are measured (headrace doctor --probe):
 // what a placement is weighed by where nothing better is known. They are those of no machine; a
-// step foretold by them is a guess, and says so.
+// step predicted by them is a guess, and says so.
 #pragma once
 
 #include "offload/machine.h"
@@ -17,5 +17,9 @@ offload::Machine nominal_host(const HostThreads& threads);
 
 // The same machine with what this run keeps busy of its cores.
 offload::Machine with_threads(offload::Machine machine, const HostThreads& threads);
+
+// The host with a card that it has not: its drives, memory and update, the other's computing and
+// copying.
+offload::Machine with_card(offload::Machine host, const offload::Machine& card);
 
 }  // namespace headrace::engine

@@ -240,21 +240,21 @@ std::optional<offload::CommitAt> commit_of(const Plan& plan) {
 std::string describe_commit(const RunConfig& config, const Plan& plan) {
     const auto commit_at = commit_of(plan);
     if (!commit_at) {
-        return "commit: never: a crash costs the whole run; with nvme_paths, commit=every_step or "
+        return "never: a crash costs the whole run; with nvme_paths, commit=every_step or "
                "save_steps=N make it resumable";
     }
     if (*commit_at == offload::CommitAt::every_step) {
-        return "commit: every step: a crash costs at most two steps";
+        return "every step: a crash costs at most two steps";
     }
     if (plan.durable_copies == offload::Copies::one) {
-        return "commit: at the end, or when asked to stop; there is room for one copy of it all, "
+        return "at the end, or when asked to stop; there is room for one copy of it all, "
                "so a crash costs the whole run, also one that was resumed";
     }
     if (!config.save_steps) {
-        return "commit: at the end, or when asked to stop: a crash costs the whole run; save_steps "
+        return "at the end, or when asked to stop: a crash costs the whole run; save_steps "
                "or commit=every_step make that less";
     }
-    return fmt::format("commit: at saves, every {} steps: a crash costs what came after the last",
+    return fmt::format("at saves, every {} steps: a crash costs what came after the last",
                        *config.save_steps);
 }
 

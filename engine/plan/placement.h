@@ -91,7 +91,7 @@ std::optional<offload::CommitAt> commit_of(const offload::Plan& plan);
 // while steps are under way.
 bool may_keep_one_copy(const RunConfig& config, uint32_t path_count);
 
-// One line: what a crash would cost.
+// When it commits, and what a crash would cost: "every step: a crash costs ...".
 std::string describe_commit(const RunConfig& config, const offload::Plan& plan);
 
 // What part_bytes is where nobody says it: it grows with the model, 4 MiB to 64 MiB.

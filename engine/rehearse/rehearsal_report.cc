@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/rehearse/rehearse.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -17,16 +18,16 @@ using Json = nlohmann::ordered_json;
 
 // What the lane will be busy for in a step of the whole.
 double whole_busy_s(const Rehearsal& rehearsal, size_t lane) {
-    const double foretold_s = rehearsal.part.forecast.busy_s[lane];
-    if (foretold_s <= 0) return 0;
+    const double predicted_s = rehearsal.part.forecast.busy_s[lane];
+    if (predicted_s <= 0) return 0;
     const double busy_s =
-        rehearsal.lane_times[lane].busy_s * rehearsal.whole.forecast.busy_s[lane] / foretold_s;
+        rehearsal.lane_times[lane].busy_s * rehearsal.whole.forecast.busy_s[lane] / predicted_s;
     return std::min(busy_s, rehearsal.whole_step_s());
 }
 
-std::string row(std::string_view name, double foretold_s, double measured_s, double whole_s) {
-    return fmt::format("  {:<18} {:>10.3f} {:>10.3f} {:>8.2f} {:>12.3f}", name, foretold_s,
-                       measured_s, foretold_s > 0 ? measured_s / foretold_s : 0, whole_s);
+std::string row(std::string_view name, double predicted_s, double measured_s, double whole_s) {
+    return fmt::format("  {:<18} {:>10.3f} {:>10.3f} {:>12.2f} {:>12.3f}", name, predicted_s,
+                       measured_s, predicted_s > 0 ? measured_s / predicted_s : 0, whole_s);
 }
 
 }  // namespace
@@ -39,8 +40,8 @@ std::vector<std::string> describe(const Rehearsal& rehearsal) {
         "{}rehearsal of {} of {} blocks, {} steps of {} tokens; seconds of the median step", mark,
         rehearsal.block_count, rehearsal.whole_block_count, rehearsal.steps_s.size(),
         rehearsal.token_count));
-    lines.push_back(fmt::format("  {:<18} {:>10} {:>10} {:>8} {:>12}", "", "foretold", "measured",
-                                "ratio", "whole model"));
+    lines.push_back(fmt::format("  {:<18} {:>10} {:>10} {:>12} {:>12}", "", "predicted", "measured",
+                                "of predicted", "whole model"));
     lines.push_back(
         row("step", rehearsal.part.forecast.step_s, rehearsal.step_s, rehearsal.whole_step_s()));
     for (size_t lane = 0; lane < rehearsal.lane_times.size(); ++lane) {
@@ -51,9 +52,10 @@ std::vector<std::string> describe(const Rehearsal& rehearsal) {
                             whole_busy_s(rehearsal, lane)));
     }
     const RehearsedStep& whole = rehearsal.whole;
-    lines.push_back(fmt::format(
-        "{}the whole model: {:.3g} s a step, {:.0f} tokens/s", mark, rehearsal.whole_step_s(),
-        static_cast<double>(rehearsal.token_count) / rehearsal.whole_step_s()));
+    lines.push_back(fmt::format("{}the whole model: {} a step, {} tokens/s", mark,
+                                offload::format_seconds(rehearsal.whole_step_s()),
+                                offload::format_number(static_cast<double>(rehearsal.token_count) /
+                                                       rehearsal.whole_step_s())));
     lines.push_back(
         fmt::format("  a step reads {} and writes {}; slots take gpu {}, ram {}, nvme {}",
                     format_bytes(whole.read_bytes), format_bytes(whole.written_bytes),
@@ -64,7 +66,7 @@ std::vector<std::string> describe(const Rehearsal& rehearsal) {
 
 std::string json_of(const Rehearsal& rehearsal) {
     const auto step_json = [](const RehearsedStep& step) {
-        return Json{{"foretold_step_s", step.forecast.step_s},
+        return Json{{"predicted_step_s", step.forecast.step_s},
                     {"read_bytes", step.read_bytes},
                     {"written_bytes", step.written_bytes},
                     {"updated_parameters", step.updated_parameter_count},
@@ -75,8 +77,8 @@ std::string json_of(const Rehearsal& rehearsal) {
     Json lanes = Json::object();
     for (size_t lane = 0; lane < rehearsal.lane_times.size(); ++lane) {
         lanes[std::string(name_of(static_cast<LaneKind>(lane)))] = {
-            {"foretold_busy_s", rehearsal.part.forecast.busy_s[lane]},
-            {"foretold_alone_s", rehearsal.part.forecast.alone_s[lane]},
+            {"predicted_busy_s", rehearsal.part.forecast.busy_s[lane]},
+            {"predicted_alone_s", rehearsal.part.forecast.alone_s[lane]},
             {"busy_s", rehearsal.lane_times[lane].busy_s},
             {"whole_busy_s", whole_busy_s(rehearsal, lane)}};
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/rehearse/rounds.h"
+#include "offload/numbers.h"
 #include "offload/promise.h"
 #include "offload/units.h"
 
@@ -20,8 +21,8 @@ using offload::Tier;
 
 namespace {
 
-// A placement that is foretold to take so much longer than the planner's is not measured.
-constexpr double foretold_max = 1.5;
+// A placement that is predicted to take so much longer than the planner's is not measured.
+constexpr double predicted_max = 1.5;
 
 // The run file with one thing fixed that it leaves open.
 struct Variation {
@@ -133,7 +134,7 @@ TuneCandidate candidate_of(std::string what, const RunConfig& config, HostPlacem
     return {.what = std::move(what),
             .settings = std::move(settings),
             .placement = std::move(placed.placement),
-            .foretold_s = step_s,
+            .predicted_s = step_s,
             .rounds = {}};
 }
 
@@ -181,20 +182,21 @@ Result<Tuning> find_candidates(const RehearsalInputs& inputs, const TuneOptions&
         });
         if (!is_known) found.push_back(std::move(one));
     }
-    tuning.foretold_count = found.size();
+    tuning.predicted_count = found.size();
     std::stable_sort(found.begin() + 1, found.end(),
-                     [](const auto& a, const auto& b) { return a.foretold_s < b.foretold_s; });
-    const double longest_s = foretold_max * found.front().foretold_s;
+                     [](const auto& a, const auto& b) { return a.predicted_s < b.predicted_s; });
+    const double longest_s = predicted_max * found.front().predicted_s;
     while (found.size() > 1 &&
-           (found.size() > options.candidate_count || found.back().foretold_s > longest_s)) {
+           (found.size() > options.candidate_count || found.back().predicted_s > longest_s)) {
         found.pop_back();
     }
     if (found.size() > 1) return tuning;
-    return Error{ErrorCode::usage,
-                 "there is nothing to choose between: every other way to fill in what is left open "
-                 "gives the planner's placement, does not fit, or is foretold to take half as long "
-                 "again",
-                 "leave more open (offload.advanced, parameters, optimizer), or raise a budget"};
+    return Error{
+        ErrorCode::usage,
+        "there is nothing to choose between: every other way to fill in what is left open "
+        "gives the planner's placement, does not fit, or is predicted to take half as long "
+        "again",
+        "leave more open (offload.advanced, parameters, optimizer), or raise a budget"};
 }
 
 size_t winner_of(const std::vector<std::vector<double>>& seconds) {
@@ -228,9 +230,10 @@ Status measure(Tuning& tuning, const RehearsalInputs& inputs, const TuneOptions&
             Result<Rehearsal> rehearsal = rehearse(with_config(inputs, one.settings.config), quiet);
             if (!rehearsal) return wrap(rehearsal.error(), one.what);
             if (say) {
-                say(fmt::format("round {} of {}, {}: {:.3g} s of {} blocks, {:.3g} s of the whole",
-                                round + 1, options.round_count, one.what, rehearsal->step_s,
-                                rehearsal->block_count, rehearsal->whole_step_s()));
+                say(fmt::format("round {} of {}, {}: {} of {} blocks, {} of the whole", round + 1,
+                                options.round_count, one.what,
+                                offload::format_seconds(rehearsal->step_s), rehearsal->block_count,
+                                offload::format_seconds(rehearsal->whole_step_s())));
             }
             one.rounds.push_back(std::move(*rehearsal));
         }

@@ -1,7 +1,7 @@
 // tune: which of the placements that a run file leaves open is the fastest here, measured. The
 // planner's own choice, and its best answers where one thing is fixed otherwise (parts of half the
 // size, one layer more in flight, nothing cached ...), become candidates; the few with the shortest
-// foretold steps are rehearsed in turns (engine/rehearse/rehearse.h), round by round, every other
+// predicted steps are rehearsed in turns (engine/rehearse/rehearse.h), round by round, every other
 // one backwards, so that a slow minute of the machine hits all of them.
 //
 // A candidate wins over the planner's choice if it was faster in every round, and by gain_min in
@@ -28,7 +28,7 @@ struct TuneCandidate {
     std::string what;  // "as planned", "3 layers in flight"
     FixedSettings settings;
     Placement placement;
-    double foretold_s = 0;          // a step of the whole model
+    double predicted_s = 0;         // a step of the whole model
     std::vector<Rehearsal> rounds;  // one per round
 
     // Of each round, a step scaled to the whole model; and their median.
@@ -39,14 +39,14 @@ struct TuneCandidate {
 struct Tuning {
     std::vector<TuneCandidate> candidates;  // the first is the planner's
     size_t winner = 0;
-    size_t foretold_count = 0;  // different placements that were foretold
+    size_t predicted_count = 0;  // different placements that were predicted
 
     // Measured time of the candidate over the planner's, per round.
     std::vector<double> ratios_of(size_t candidate) const;
     double ratio_of(size_t candidate) const;  // their median
 };
 
-// The candidates, unmeasured: the planner's first, the others by their foretold steps.
+// The candidates, unmeasured: the planner's first, the others by their predicted steps.
 // Errors: of place_rehearsal; usage: everything is fixed, or leads to the same placement.
 offload::Result<Tuning> find_candidates(const RehearsalInputs& inputs, const TuneOptions& options);
 

@@ -40,16 +40,16 @@ std::vector<std::string> describe(const Tuning& tuning) {
     std::vector<std::string> lines = {
         fmt::format("{}{} of {} placements measured, {} interleaved rounds of {} steps of {} "
                     "blocks; seconds a step of the whole model, {} blocks, {} tokens",
-                    mark, tuning.candidates.size(), tuning.foretold_count,
+                    mark, tuning.candidates.size(), tuning.predicted_count,
                     tuning.candidates.front().rounds.size(), first.steps_s.size(),
                     first.block_count, first.whole_block_count, first.token_count),
-        fmt::format("  {:<34} {:>10} {:>10} {:>11}  {}", "", "foretold", "measured", "of planned",
+        fmt::format("  {:<34} {:>10} {:>10} {:>11}  {}", "", "predicted", "measured", "of planned",
                     "in its rounds")};
     for (size_t i = 0; i < tuning.candidates.size(); ++i) {
         const TuneCandidate& one = tuning.candidates[i];
         lines.push_back(fmt::format(
             "{} {:<34} {:>10.3f} {:>10.3f} {:>11.3f}  {}", i == tuning.winner ? "*" : " ", one.what,
-            one.foretold_s, one.measured_s(), tuning.ratio_of(i), range_of(tuning.ratios_of(i))));
+            one.predicted_s, one.measured_s(), tuning.ratio_of(i), range_of(tuning.ratios_of(i))));
     }
     lines.push_back(mark + verdict_of(tuning));
     return lines;
@@ -69,7 +69,7 @@ std::string json_of(const Tuning& tuning, const std::string& run_file) {
         std::vector<double> parts_s;
         for (const Rehearsal& round : one.rounds) parts_s.push_back(round.step_s);
         candidates.push_back({{"name", one.what},
-                              {"foretold_step_s", one.foretold_s},
+                              {"predicted_step_s", one.predicted_s},
                               {"measured_step_s", one.measured_s()},
                               {"part_steps_s", parts_s},
                               {"ratios", tuning.ratios_of(i)},
@@ -80,7 +80,7 @@ std::string json_of(const Tuning& tuning, const std::string& run_file) {
                        {"blocks", first.block_count},
                        {"whole_blocks", first.whole_block_count},
                        {"tokens", first.token_count},
-                       {"foretold", tuning.foretold_count},
+                       {"predicted", tuning.predicted_count},
                        {"winner", tuning.candidates[tuning.winner].what},
                        {"is_planned", tuning.winner == 0},
                        {"run_file", run_file.empty() ? Json(nullptr) : Json(run_file)},

@@ -9,11 +9,13 @@
 #include "engine/models/effort.h"
 #include "engine/torch/llama.h"
 #include "offload/build.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
 
 using offload::format_bytes;
+using offload::format_seconds;
 using offload::LaneKind;
 using offload::Result;
 
@@ -51,16 +53,7 @@ offload::Machine machine_of(const HostRun& run) {
         machine = with_threads(run.machine->machine, run.threads);
         if (machine.drive.read_bytes_per_s == 0) machine.drive = assumed;
     }
-    if (run.card == nullptr) return machine;
-    const offload::Machine& card = run.card->machine;
-    machine.name = card.name + " (emulated)";
-    machine.gpu_flops = card.gpu_flops;
-    machine.gpu_memory_bytes_per_s = card.gpu_memory_bytes_per_s;
-    machine.launch_s = card.launch_s;
-    machine.link = card.link;
-    machine.compute_cores = card.compute_cores;
-    machine.copy_cores = card.copy_cores;
-    return machine;
+    return run.card == nullptr ? machine : with_card(machine, run.card->machine);
 }
 
 std::string rates_line(const HostRun& run) {
@@ -125,17 +118,17 @@ std::string step_line(const HostRun& run, const offload::Forecast& forecast) {
     const auto [lane, words] =
         std::ranges::max(lanes, {}, [&](const auto& one) { return alone_s(forecast, one.first); });
     const double total_s = forecast.step_s * static_cast<double>(run.step_count);
-    return fmt::format(
-        "foretold: a step {:.3g} s, {} steps {:.3g} {}; bound by {}, which alone takes {:.3g} s",
-        forecast.step_s, run.step_count, total_s < 7200 ? total_s / 60 : total_s / 3600,
-        total_s < 7200 ? "minutes" : "hours", words, alone_s(forecast, lane));
+    return fmt::format("predicted: a step {}, {} steps {}; bound by {}, which alone takes {}",
+                       format_seconds(forecast.step_s), run.step_count,
+                       offload::format_duration(total_s), words,
+                       format_seconds(alone_s(forecast, lane)));
 }
 
 std::string job_line(const Job& job, const HostRun& run) {
     return fmt::format(
-        "job: {:.3g} million parameters in {}, {} steps of {} micro-batches of at most {} x {} "
+        "job: {} parameters in {}, {} steps of {} micro-batches of at most {} x {} "
         "tokens",
-        static_cast<double>(parameter_count(job.config)) / 1e6, name_of(run.config.dtype),
+        offload::format_parameters(parameter_count(job.config)), name_of(run.config.dtype),
         run.step_count, run.micro_batch_count_max, run.shapes.front().row_count,
         run.shapes.front().column_count);
 }
@@ -168,12 +161,12 @@ Result<HostPlacement> place_on_host(HostRun run) {
     placed.placement = std::move(*placement);
     placed.lines = {job_line(job, run), rates_line(run)};
     for (std::string& line : describe(placed.placement)) placed.lines.push_back(std::move(line));
-    placed.lines.push_back(describe_commit(run.config, placed.placement.plan));
+    placed.lines.push_back("commit: " + describe_commit(run.config, placed.placement.plan));
     placed.lines.push_back(step_line(run, placed.placement.forecast));
     return placed;
 }
 
-double foretold_step_s(const HostPlacement& placed, double token_count) {
+double predicted_step_s(const HostPlacement& placed, double token_count) {
     CHECK_GT(token_count, 0.0);
     CHECK_GT(placed.token_count_max, 0);
     const double share = std::min(1.0, token_count / static_cast<double>(placed.token_count_max));

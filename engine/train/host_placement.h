@@ -43,8 +43,8 @@ struct HostPlacement {
 // the file systems with room for the store.
 offload::Result<HostPlacement> place_on_host(HostRun run);
 
-// Seconds that a step of so many tokens is foretold to take: what computes them takes its share of
+// Seconds that a step of so many tokens is predicted to take: what computes them takes its share of
 // the largest step, what moves weights and states as long as ever.
-double foretold_step_s(const HostPlacement& placed, double token_count);
+double predicted_step_s(const HostPlacement& placed, double token_count);
 
 }  // namespace headrace::engine

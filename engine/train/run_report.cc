@@ -10,6 +10,7 @@
 #include "engine/train/run_engine.h"
 #include "engine/train/step_report.h"
 #include "engine/train/stop.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -144,14 +145,14 @@ std::vector<Metric> RunReport::facts_of(const RunEnd& end) const {
         {"nvme_bytes", integer(placement.needs.nvme_bytes)},
         {"gpu_budget_bytes", integer(placement.budgets.gpu_bytes)},
         {"ram_budget_bytes", integer(placement.budgets.ram_bytes)},
-        {"nvme_write_bytes_foretold", integer(end.engine.step_bytes(LaneKind::nvme_write))},
+        {"predicted_nvme_write_bytes", integer(end.engine.step_bytes(LaneKind::nvme_write))},
         {"parameter_count", integer(parameters)},
         {"parameter_bytes", integer(bytes_of(config().dtype, parameters))},
         {"gradient_bytes", integer(bytes_of(offload.gradients, parameters))},
         {"optimizer_states", std::string(name_of(offload.optimizer_states))},
         {"state_bytes",
          integer(offload::opt_bytes(config().dtype, offload.optimizer_states, parameters))},
-        {"nvme_read_bytes_foretold", integer(end.engine.step_bytes(LaneKind::nvme_read))}};
+        {"predicted_nvme_read_bytes", integer(end.engine.step_bytes(LaneKind::nvme_read))}};
     if (!end.digest) {
         metrics.push_back({"emulated", emulated()});
         return metrics;
@@ -170,12 +171,13 @@ void RunReport::compare_with_plan(std::vector<Metric>& metrics) const {
     const double measured_ms = sorted_ms[sorted_ms.size() / 2];
     const double tokens =
         std::max(1.0, static_cast<double>(token_count_) / static_cast<double>(step_ms_.size()));
-    const double predicted_ms = 1e3 * foretold_step_s(run_.placed, tokens);
+    const double predicted_ms = 1e3 * predicted_step_s(run_.placed, tokens);
     metrics.push_back({"predicted_step_ms", predicted_ms});
     metrics.push_back({"measured_step_ms", measured_ms});
     run_.reporter.note(fmt::format(
-        "predicted {:.3g} s a step, measured {:.3g} ({:.2f}){}", predicted_ms / 1e3,
-        measured_ms / 1e3, measured_ms / predicted_ms,
+        "predicted {} a step, measured {}: {} of predicted{}",
+        offload::format_seconds(predicted_ms / 1e3), offload::format_seconds(measured_ms / 1e3),
+        offload::format_number(measured_ms / predicted_ms),
         run_.inputs.machine ? "" : "; nominal rates, headrace doctor --probe measures them"));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "offload/check.h"
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -14,11 +15,13 @@ using offload::Status;
 
 namespace {
 
-// "; the loss scale falls from 65536 to 32768".
+// "; the loss scale falls from 65,536 to 32,768".
 std::string scale_after(const StepOutcome& outcome) {
     const double after = outcome.progress.loss_scale.scale;
-    if (after == outcome.loss_scale) return fmt::format("; the loss scale stays {:g}", after);
-    return fmt::format("; the loss scale falls from {:g} to {:g}", outcome.loss_scale, after);
+    const std::string now = offload::format_number(after);
+    if (after == outcome.loss_scale) return fmt::format("; the loss scale stays {}", now);
+    return fmt::format("; the loss scale falls from {} to {}",
+                       offload::format_number(outcome.loss_scale), now);
 }
 
 }  // namespace
@@ -39,8 +42,9 @@ Status check_converges(const StepOutcome& outcome, const LossScaleRule& rule) {
     if (outcome.is_scale_exhausted) {
         return Error{ErrorCode::diverged,
                      fmt::format("the gradient of {} is not finite at step {}, with the loss scale "
-                                 "at its minimum, {:g}",
-                                 outcome.skip_tensor, outcome.step + 1, outcome.loss_scale),
+                                 "at its minimum, {}",
+                                 outcome.skip_tensor, outcome.step + 1,
+                                 offload::format_number(outcome.loss_scale)),
                      "the numbers left fp16 without the scale's help: train in bf16, lower "
                      "learning_rate, or look at the data"};
     }

@@ -75,7 +75,7 @@ TEST(CommandLineTest, rehearse_takes_a_run_file_or_a_model) {
     EXPECT_TRUE(command.is_json);
     EXPECT_EQ(command.overrides, std::vector<std::string>{"max_length=512"});
     EXPECT_EQ(exit_of({"rehearse"}).code, 2);
-    EXPECT_EQ(exit_of({"rehearse", "a", "b"}).code, 2);
+    EXPECT_EQ(exit_of({"rehearse", "a", "b", "c"}).code, 2);
     EXPECT_EQ(exit_of({"rehearse", "a", "--layers", "0"}).code, 2);
     const auto drives = parsed<RehearseCommand>({"rehearse", "a", "--nvme", "/a", "--nvme", "/b"});
     EXPECT_EQ(drives.block_count, 0) << "as many as it has, three at most";
@@ -105,7 +105,10 @@ TEST(CommandLineTest, plan_takes_a_run_file_or_a_model_and_a_machine) {
     EXPECT_EQ(command.machine_file, "m.yaml");
     EXPECT_EQ(command.price_per_hour, 0.4);
     EXPECT_THAT(command.overrides, ElementsAre("max_length=4096"));
-    EXPECT_THAT(exit_of({"plan", "a", "b", "--machine", "m.yaml"}).text, HasSubstr("2 of them"));
+    EXPECT_THAT(parsed<PlanCommand>({"plan", "a", "b c", "--machine", "m.yaml", "x=1"}).overrides,
+                ElementsAre("train_data=\"b c\"", "x=1"));
+    EXPECT_THAT(exit_of({"plan", "a", "b", "c", "--machine", "m.yaml"}).text,
+                HasSubstr("3 of them"));
     EXPECT_THAT(exit_of({"plan", "a", "--price", "nan"}).text, HasSubstr("nan not in range 0 to"));
     EXPECT_THAT(parsed<PlanCommand>({"plan", "a", "--nvme", "/a"}).overrides,
                 ElementsAre("offload.nvme_paths=[/a]"));

@@ -108,7 +108,7 @@ TEST(Forecast, A13bModelOnADesktopCard) {
     ASSERT_FALSE(forecast.remedies.empty());
     EXPECT_EQ(forecast.remedies.front().change, "drives twice as fast");
     const std::string text = text_of(forecast, {.step_count = 500, .per_hour = 0.4});
-    for (const char* part : {"13.02 billion", "rtx4090", "states on nvme", "the drives alone need",
+    for (const char* part : {"13.0 billion", "rtx4090", "states on nvme", "the drives alone need",
                              "the card binds from about", "500 steps", "cost"}) {
         EXPECT_THAT(text, HasSubstr(part));
     }
@@ -118,17 +118,17 @@ TEST(Forecast, A13bModelOnADesktopCard) {
 TEST(Forecast, PlanAndTrainGiveTheSamePlacement) {
     const MachineFile file = machine("rtx4090");
     const RunConfig plain = run_of(8);
-    const RunForecast foretold = forecast_run(plain, shape("llama-2-7b"), file).value();
+    const RunForecast predicted = forecast_run(plain, shape("llama-2-7b"), file).value();
     RunConfig config = plain;
     config.offload.gpu_budget_bytes = file.ceilings.gpu_bytes;
     config.offload.ram_budget_bytes = file.ceilings.ram_bytes;
     config.offload.nvme_paths = {"/mnt/0", "/mnt/1"};
     const Site site =
         site_of(config, FreeMemory{.available_bytes = uint64_t{1} << 40}, file.machine);
-    const Placement placed = place(foretold.job, config, site).value();
-    EXPECT_EQ(placed.plan, foretold.placement.plan);
-    EXPECT_EQ(placed.part_bytes, foretold.placement.part_bytes);
-    EXPECT_EQ(placed.forecast.step_s, foretold.placement.forecast.step_s);
+    const Placement placed = place(predicted.job, config, site).value();
+    EXPECT_EQ(placed.plan, predicted.placement.plan);
+    EXPECT_EQ(placed.part_bytes, predicted.placement.part_bytes);
+    EXPECT_EQ(placed.forecast.step_s, predicted.placement.forecast.step_s);
     EXPECT_EQ(placed.part_bytes, 64 * offload::mib) << "parts grow with the model";
 }
 
@@ -149,7 +149,7 @@ TEST(Forecast, AWriteLimitThatIsTooLowIsRefused) {
     const auto refused = forecast_run(config, shape("llama-2-13b"), machine("rtx4090"));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
-    for (const char* part : {"100 steps write 15", "allows 10 TB: 64 steps", "max_steps"}) {
+    for (const char* part : {"100 steps write 15", "allows 10.0 TB: 64 steps", "max_steps"}) {
         EXPECT_THAT(refused.error().text(), HasSubstr(part));
     }
     config.max_steps = 60;
@@ -260,7 +260,7 @@ TEST(Forecast, MoreTokensMakeTheCardBind) {
         return static_cast<double>(forecast.tokens_per_step) / forecast.placement.forecast.step_s;
     };
     EXPECT_GT(speed(many), speed(few));
-    EXPECT_THAT(text_of(many), HasSubstr("the card binds at 131072 tokens a step"));
+    EXPECT_THAT(text_of(many), HasSubstr("the card binds at 131,072 tokens a step"));
 }
 
 // On both sides of the balance point, and on it, one lane is busy nearly the whole step: the

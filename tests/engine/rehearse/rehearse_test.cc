@@ -1,4 +1,4 @@
-// Goal: a rehearsal turns real steps of a part placed as the whole is, tells what was foretold
+// Goal: a rehearsal turns real steps of a part placed as the whole is, tells what was predicted
 // beside what was measured, scales it to the whole, and leaves nothing.
 // Method: tiny models of six blocks, on the host with weights and data, and under an emulated card
 // with neither.

@@ -176,12 +176,12 @@ TEST_F(TuneRun, MeasuresDifferentPlacementsInTurns) {
     auto tuning = find_candidates(inputs, options);
     ASSERT_TRUE(tuning.ok()) << tuning.error().text();
     ASSERT_EQ(tuning->candidates.size(), 3u);
-    EXPECT_GE(tuning->foretold_count, 3u);
+    EXPECT_GE(tuning->predicted_count, 3u);
     EXPECT_EQ(tuning->candidates.front().what, "as planned");
     EXPECT_FALSE(tuning->candidates[1].placement.plan == tuning->candidates[2].placement.plan &&
                  tuning->candidates[1].placement.part_bytes ==
                      tuning->candidates[2].placement.part_bytes);
-    EXPECT_LE(tuning->candidates[1].foretold_s, tuning->candidates[2].foretold_s);
+    EXPECT_LE(tuning->candidates[1].predicted_s, tuning->candidates[2].predicted_s);
 
     std::vector<std::string> lines;
     const auto status = measure(*tuning, inputs, options, reporter(),

@@ -1,6 +1,6 @@
 // Goal: torch's memory stays in the region it is given, says so when it does not fit, leaves it
-// empty, and needs no more than workspace_bytes foretells, nor much less.
-// Method: small layers computed inside regions of the foretold size, and of a little less than the
+// empty, and needs no more than workspace_bytes predicts, nor much less.
+// Method: small layers computed inside regions of the predicted size, and of a little less than the
 // measured one; shapes tiny and in the proportions of real models, where a block takes most and
 // where the head does, one and two threads.
 #include "engine/torch/workspace.h"
@@ -132,15 +132,15 @@ std::vector<Case> cases() {
             {many_words, 2, 96}, {like_7b, 1, 130}, {like_70b, 1, 129}, {wide_heads, 3, 70}};
 }
 
-TEST(Workspace, BytesForetoldAreThoseThatAreTaken) {
+TEST(Workspace, BytesPredictedAreThoseThatAreTaken) {
     for (const int thread_count : {1, 2}) {
         start_torch(thread_count);
         for (const Case& shape : cases()) {
             for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
                 Bench bench(shape.config, dtype, shape.row_count, shape.column_count);
-                const uint64_t foretold =
+                const uint64_t predicted =
                     bench.compute.workspace_bytes(shape.row_count, shape.column_count);
-                Region region(foretold);
+                Region region(predicted);
                 reset_workspace_peak();
                 const offload::Status status =
                     with_workspace(region.span(), [&] { bench.run_all(); });
@@ -149,9 +149,9 @@ TEST(Workspace, BytesForetoldAreThoseThatAreTaken) {
                 const WorkspacePeak peak = workspace_peak();
                 EXPECT_GT(peak.in_use_bytes, 0u);
                 EXPECT_GE(peak.extent_bytes, peak.in_use_bytes);
-                EXPECT_LE(peak.extent_bytes, foretold);
+                EXPECT_LE(peak.extent_bytes, predicted);
                 // The holes that are allowed for, and the small tensors.
-                EXPECT_LE(foretold, peak.extent_bytes + peak.extent_bytes / 40 + 80 * offload::kib)
+                EXPECT_LE(predicted, peak.extent_bytes + peak.extent_bytes / 40 + 80 * offload::kib)
                     << shape.config.hidden_size << " wide, " << shape.column_count << " columns, "
                     << thread_count << " threads";
             }
@@ -159,7 +159,7 @@ TEST(Workspace, BytesForetoldAreThoseThatAreTaken) {
     }
 }
 
-TEST(Workspace, BytesForetoldAreEnoughForPackedSamplesToo) {
+TEST(Workspace, BytesPredictedAreEnoughForPackedSamplesToo) {
     start_torch(2);
     for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
         for (const Case& shape : cases()) {

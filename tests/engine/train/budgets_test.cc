@@ -1,5 +1,5 @@
 // Goal: budgets are ceilings. What fits is placed inside them; what does not is refused before a
-// byte is taken, with settings that are enough when they are typed; what is foretold is what is
+// byte is taken, with settings that are enough when they are typed; what is predicted is what is
 // taken, to the byte.
 // Method: a model of 33 M parameters under tables of budgets (placing costs no memory), and a tiny
 // one that is really made and run with exactly what it needs, and with a page less.
@@ -173,7 +173,7 @@ size_t keeping_count(const Placement& placement, std::optional<Tier> tier = std:
 
 // The room that is left takes what blocks keep, the last block first, the gpu before ram, and the
 // drive for all others or for none; never more than there is, never less than would fit; and no
-// step is foretold to be longer for it.
+// step is predicted to be longer for it.
 TEST_F(Budgets, WhatIsFreeIsKeptFor) {
     const Job job = job_of(middling_model());
     const uint64_t blocks = static_cast<uint64_t>(job.config.block_count);
@@ -345,8 +345,8 @@ TEST_F(Budgets, StatesTakeWhatTheirFormatSays) {
     }
 }
 
-// The engine takes what was foretold, from memories that hold that and nothing more.
-TEST_F(Budgets, TheEngineTakesWhatWasForetold) {
+// The engine takes what was predicted, from memories that hold that and nothing more.
+TEST_F(Budgets, TheEngineTakesWhatWasPredicted) {
     const LlamaConfig model = tiny_config(true);
     RunConfig config = config_of(4 * mib, 4 * mib, 64 * mib);
     for (uint32_t start = 0; start < 9; ++start) {

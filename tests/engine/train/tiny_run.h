@@ -116,7 +116,7 @@ RunBits reference_bits(const TinyJob& job);
 // A job on an engine, with its checkpoint and its store in a folder of its own.
 class TinyRun {
   public:
-    // workspace_bytes: 0 for what LlamaCompute foretells.
+    // workspace_bytes: 0 for what LlamaCompute predicts.
     TinyRun(const TinyJob& job, const TinyPlan& plan, uint64_t workspace_bytes = 0);
     ~TinyRun();
 

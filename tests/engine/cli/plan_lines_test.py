@@ -1,0 +1,129 @@
+"""Goal: what `plan` is told is obeyed or said to be left out, and its lines have no number that one
+has to decode: a card that is emulated, folders of another machine, a trace, data, what a crash
+costs.
+
+Method: the built program plans for machine files that differ in one thing each; its JSON is
+compared, its lines are read.
+Usage: plan_lines_test.py PROGRAM
+"""
+import json
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import tiny
+
+PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CARD = CONFIGS / "hardware/rtx4090.yaml"
+LARGE = CONFIGS / "models/llama-2-13b.json"
+# A host that plays the card itself, as `doctor --probe` writes it.
+HOST = """
+name: host
+gpu: {memory: 30GiB, tflops: 0.04, memory_gb_per_s: 11, launch_us: 11, cores: 2}
+link: {h2d_gb_per_s: 6, d2h_gb_per_s: 6, latency_us: 11, both_ways: 1.05, cores: 1}
+ram: {memory: 30GiB, gb_per_s: 29}
+cpu: {cores: 2, update_cores: 1, update_gparam_per_s: 1.1}
+drive: {count: 1, space: 900GB, read_gb_per_s: 2, write_gb_per_s: 3, latency_us: 11, flush_ms: 4}
+"""
+
+
+class PlanLinesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = tempfile.TemporaryDirectory(prefix="headrace-plan-lines-")
+        cls.addClassCleanup(cls.made.cleanup)
+        cls.folder = Path(cls.made.name)
+        cls.program = tiny.Program(PROGRAM, sys.executable, cls.folder)
+        cls.host = cls.folder / "host.yaml"
+        cls.host.write_text(HOST)
+
+    def plan(self, *words):
+        outcome = self.program.run("plan", LARGE, *words)
+        self.assertEqual(outcome.code, 0, outcome)
+        return outcome.out
+
+    def json(self, *words):
+        return json.loads(self.plan(*words, "--json"))
+
+    def refused(self, parts, *words):
+        outcome = self.program.run("plan", LARGE, *words)
+        self.assertEqual(outcome.code, 2, outcome)
+        for part in parts:
+            self.assertIn(str(part), outcome.err)
+
+    def line(self, name, *words):
+        lines = [line for line in self.plan(*words).splitlines() if line.startswith(name + " ")]
+        self.assertEqual(len(lines), 1, name)
+        return lines[0]
+
+    def test_an_emulated_card_is_planned_for(self):
+        alone = self.json("--machine", self.host)
+        emulated = self.json("--machine", self.host, f"emulate={CARD}")
+        card = self.json("--machine", CARD)
+        self.assertEqual(emulated["machine"], "rtx4090 (emulated)")
+        self.assertEqual(emulated["ceilings"]["gpu_bytes"], card["ceilings"]["gpu_bytes"])
+        # The host's memory is all ram once it does not play the card, but for a fifth.
+        self.assertEqual(emulated["ceilings"]["ram_bytes"], 48 << 30)
+        self.assertEqual(emulated["ceilings"]["nvme_bytes"], alone["ceilings"]["nvme_bytes"])
+        self.assertLess(emulated["lanes"]["gpu"]["alone_s"], alone["lanes"]["gpu"]["alone_s"] / 100)
+        self.assertNotEqual(emulated["lanes"]["cpu"], card["lanes"]["cpu"])
+        self.refused(["emulate", "absent.yaml"], "--machine", self.host, "emulate=absent.yaml")
+
+    def test_a_plan_for_another_machine_needs_no_folder(self):
+        for setting in ("parameters=nvme", "optimizer=nvme", "commit=at_saves", "save_steps=5",
+                        "nvme_budget=2TiB", "nvme_write_limit=500TB"):
+            with self.subTest(setting):
+                planned = self.json("--machine", CARD, setting)
+                self.assertGreater(planned["needs"]["nvme_bytes"], 0)
+                self.refused(["nvme_paths", setting.split("=")[0]], setting)
+
+    def test_folders_that_are_not_looked_at_are_said(self):
+        self.assertNotIn("not looked at", self.line("memory", "--machine", CARD))
+        line = self.line("memory", "--machine", CARD, "--nvme", self.folder)
+        self.assertIn(f"of the machine's own drives: {self.folder} not looked at", line)
+        # Neither their space nor their number matters.
+        self.assertEqual(self.json("--machine", CARD),
+                         self.json("--machine", CARD, "nvme_paths=[/a, /b, /c]"))
+        too_large = self.program.run("plan", CONFIGS / "models/llama-2-70b.json", "--machine",
+                                     self.host, "--nvme", self.folder)
+        self.assertEqual(too_large.code, 3)
+        self.assertNotIn(str(self.folder), too_large.err, "its space is not what is lacking")
+
+    def test_a_trace_is_written_and_a_crash_is_said(self):
+        trace = self.folder / "step.json"
+        self.assertIn("a crash costs at most two steps",
+                      self.line("commit", "--machine", CARD, f"trace={trace}"))
+        events = json.loads(trace.read_text())["traceEvents"]
+        titles = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+        self.assertEqual(titles, ["planned: rtx4090"])
+        lanes = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        self.assertTrue({"gpu", "cpu", "nvme_read", "nvme_write"} <= {
+            lane.split()[0] for lane in lanes}, lanes)
+        outcome = self.program.run("plan", LARGE, "--machine", CARD, "trace=/nowhere/x")
+        self.assertEqual(outcome.code, 1)
+        self.assertIn("/nowhere/x", outcome.err)
+        self.assertIn("asked to stop", self.line("commit", "--machine", CARD, "commit=at_saves"))
+
+    def test_a_model_may_be_followed_by_its_data(self):
+        self.assertEqual(self.plan("--machine", CARD), self.plan("data.jsonl", "--machine", CARD))
+        self.refused(["3 of them"], "data.jsonl", "more", "--machine", CARD)
+
+    def test_no_number_has_an_exponent_and_small_ones_are_told(self):
+        for words in ((), ("max_length=2",), ("max_length=4096", "gradient_accumulation_steps=64"),
+                      ("--price", "2.5", "max_steps=100000"), ("parameters=nvme",)):
+            text = self.plan("--machine", CARD, *words)
+            self.assertIsNone(re.search(r"\d[.\d]*e[+-]\d", text), text)
+            self.assertNotIn(": 0 tokens/s", text)
+        shape = self.folder / "shape.json"
+        shape.write_text(json.dumps(tiny.config_of(8192, tied=False)))
+        small = self.program.run("plan", shape, "--machine", CARD, "max_steps=3")
+        self.assertRegex(small.out, r"run +3 steps take [\d.]+ [um]s\n")
+        text = self.line("balance", "--machine", CARD)
+        self.assertRegex(text, r"from about \d+,\d00 tokens a step; with these, it is busy [\d.]+%")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
