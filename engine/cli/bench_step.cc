@@ -217,7 +217,7 @@ std::string text_of(const StepBench& bench) {
     text += table_of(
         bench.rows, {{.fact = "tokens", .title = "tokens"},
                      {.fact = "longest", .title = "longest lane"},
-                     {.fact = "ratio_by_round", .title = "by round", .decimals = 2},
+                     {.fact = "ratio_by_round", .title = "of longest, by round", .decimals = 2},
                      {.fact = "of_one_op_at_a_time", .title = "of one op at a time", .decimals = 2},
                      {.fact = "of_classic_order", .title = "of the classic order", .decimals = 2}});
     for (const std::string& note : bench.notes) text += "  " + note + "\n";

@@ -91,6 +91,7 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     if (Status status = take_card(config, *machine); !status) return status;
     const Result<Shape> model = read_shape(config.model, context.environment);
     if (!model) return model.error();
+    if (Status status = fit_length(*loaded, model->config, nullptr); !status) return status;
     if (command.machine_file.empty()) limit_to_free_space(config, model->config, *machine);
     if (command.rank_count > 0) {
         const auto judged = judge_ranks(command, config, model->config, *machine);

@@ -88,25 +88,6 @@ Result<Samples> read_samples(const std::string& path, const RunConfig& config,
     return samples;
 }
 
-// A sample longer than the model's positions has no meaning to it.
-Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<std::string>& notes) {
-    CHECK_GE(model.max_positions, 1);
-    if (loaded.config.max_length <= model.max_positions) return {};
-    const auto origin = loaded.origins.find("max_length");
-    if (origin != loaded.origins.end()) {
-        return Error{
-            ErrorCode::usage,
-            fmt::format("{}: max_length: {} is more than the {} positions of the model '{}'",
-                        origin->second, loaded.config.max_length, model.max_positions,
-                        loaded.config.model),
-            ""};
-    }
-    notes.push_back(
-        fmt::format("max_length is {}: the model has no more positions", model.max_positions));
-    loaded.config.max_length = model.max_positions;
-    return {};
-}
-
 Status check_output_dir(const std::string& output_dir) {
     std::error_code failure;
     const fs::path above = nearest_existing(output_dir, failure);
@@ -185,6 +166,25 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     return checkpoint->check_against(layers_of(model->config));
 }
 
+Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<std::string>* notes) {
+    CHECK_GE(model.max_positions, 1);
+    if (loaded.config.max_length <= model.max_positions) return {};
+    const auto origin = loaded.origins.find("max_length");
+    if (origin != loaded.origins.end()) {
+        return Error{
+            ErrorCode::usage,
+            fmt::format("{}: max_length: {} is more than the {} positions of the model '{}'",
+                        origin->second, loaded.config.max_length, model.max_positions,
+                        loaded.config.model),
+            ""};
+    }
+    if (notes != nullptr)
+        notes->push_back(
+            fmt::format("max_length is {}: the model has no more positions", model.max_positions));
+    loaded.config.max_length = model.max_positions;
+    return {};
+}
+
 Status check_nvme_paths(const std::vector<std::string>& paths) {
     if (paths.empty()) return {};
     std::vector<nvme::PathNeed> needs;
@@ -223,7 +223,7 @@ Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& enviro
     const Result<ModelShape> model = read_model_shape(loaded.config.model, environment);
     if (!model) return model.error();
     std::vector<std::string> notes = loaded.notes;
-    const Status length = fit_length(loaded, model->config, notes);
+    const Status length = fit_length(loaded, model->config, &notes);
     if (!length) return length.error();
 
     Result<Samples> train =

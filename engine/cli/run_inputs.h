@@ -29,6 +29,11 @@ struct RunInputs {
 // room for the trained model. Writes nothing. Error: usage, does_not_fit, bad_data or failed.
 offload::Status check_run(const RunConfig& config, const Environment& environment);
 
+// A sample longer than the model's positions has no meaning to it: lowers max_length to them where
+// it was a default, with a note if somebody wants it. Error: usage, where it was asked for.
+offload::Status fit_length(LoadedConfig& loaded, const LlamaConfig& model,
+                           std::vector<std::string>* notes);
+
 // That folders on drives are there, may be written to, and are as many as there are names. Error:
 // as nvme::check_paths.
 offload::Status check_nvme_paths(const std::vector<std::string>& paths);

@@ -111,6 +111,16 @@ class PlanLinesTest(unittest.TestCase):
         self.assertEqual(self.plan("--machine", CARD), self.plan("data.jsonl", "--machine", CARD))
         self.refused(["3 of them"], "data.jsonl", "more", "--machine", CARD)
 
+    def test_no_sample_is_longer_than_the_model_has_positions(self):
+        shape = self.folder / "short.json"
+        shape.write_text(json.dumps(tiny.config_of(300, tied=False)))  # 128 positions
+        outcome = self.program.run("plan", shape, "--machine", CARD, "--json")
+        self.assertEqual(json.loads(outcome.out)["tokens_per_step"], 128)
+        for words in (("plan", shape, "--machine", CARD), ("rehearse", shape)):
+            outcome = self.program.run(*words, "max_length=129")
+            self.assertEqual(outcome.code, 2, outcome)
+            self.assertIn("128 positions", outcome.err)
+
     def test_no_number_has_an_exponent_and_small_ones_are_told(self):
         for words in ((), ("max_length=2",), ("max_length=4096", "gradient_accumulation_steps=64"),
                       ("--price", "2.5", "max_steps=100000"), ("parameters=nvme",)):
