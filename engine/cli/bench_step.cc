@@ -177,14 +177,17 @@ class Bench {
                      {"way", std::string(name_of(one.way))},
                      {"longest", longest->first},
                      {"ratio_by_round", median_of(ratios(steps, lanes))},
-                     {"of_one_op_at_a_time", of(Way::serial, one)},
-                     {"of_classic_order", of(Way::classic, one)},
                      {"read_bytes_per_s", rate(&StepRates::read_bytes)},
                      {"write_bytes_per_s", rate(&StepRates::written_bytes)},
                      {"update_parameters_per_s", rate(&StepRates::updated_parameters)},
                      {"predicted_s", last.part.forecast.step_s},
                      {"peak_rss_bytes", last.peak_rss_bytes},
                      {"emulated", last.emulated}};
+        // Of a way that does not fit, or was not asked for, there is nothing to be a share of.
+        for (const auto& [fact, way] : {std::pair("of_one_op_at_a_time", Way::serial),
+                                        std::pair("of_classic_order", Way::classic)}) {
+            if (const double ratio = of(way, one); ratio > 0) row.facts.emplace_back(fact, ratio);
+        }
         return row;
     }
 

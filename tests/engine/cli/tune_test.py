@@ -234,11 +234,14 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(rows[3]["of_classic_order"], 1)
         self.assert_nothing_left()
 
-        done = self.program.run(*words, "--emulate", self.machine, timeout_s=250)
+        done = self.program.run(*words, "--emulate", self.machine, "--ways", "planned",
+                                timeout_s=250)
         self.assertEqual(done.code, 0, done)
         self.assertIn("EMULATED a-file: ", done.out)
         for words in ("longest lane", "of one op at a time", "of the classic order"):
             self.assertIn(words, done.out)
+        # No share of a way that was not asked for.
+        self.assertNotRegex(done.out, r"1x2, as planned .* 0\.00 +0\.00\n")
         self.assert_nothing_left()
 
 
