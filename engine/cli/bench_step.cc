@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "offload/check.h"
@@ -105,14 +106,16 @@ class Bench {
 
   private:
     Status measure(Contestant& one, uint32_t round) {
-        if (Status status = look_at_ceilings(); !status) return status;
-        const StepRates before = now_;
+        if (!now_) {
+            if (Status status = look_at_ceilings(); !status) return status;
+        }
+        const StepRates before = *now_;  // the row before has just ended
         const RunConfig config = config_of(context_.inputs.config, one.batch, one.way);
         Result<Rehearsal> rehearsal =
             rehearse(with_config(context_.inputs, config), context_.reporter);
         if (!rehearsal) return rehearsal.error();
         if (Status status = look_at_ceilings(); !status) return status;
-        one.rates.push_back(between(before, now_));
+        one.rates.push_back(between(before, *now_));
         one.lanes.push_back(longest_lane(*rehearsal, one.rates.back()));
         one.rehearsals.push_back(std::move(*rehearsal));
         if (context_.say) {
@@ -194,7 +197,7 @@ class Bench {
     const BenchStepCommand& command_;
     const StepBenchContext& context_;
     StepCeilings& ceilings_;
-    StepRates now_;
+    std::optional<StepRates> now_;
     std::vector<Contestant> contestants_;
     std::map<size_t, offload::Error> misfits_;  // by contestant
 };

@@ -7,10 +7,10 @@
 //   serial    one op at a time    nothing overlaps
 //   classic   classic order       one micro-batch a pass, one layer in flight, no update twice
 //
-// Rounds are interleaved, every other one backwards; before and after each rehearsal the drives and
-// the update are measured (engine/cli/step_ceilings.h): the ceiling of a row is the longest lane at
-// the rates of the moment. Under an emulated card the title and every row say so: they are no
-// measurement of that card, and stand beside no other trainer's.
+// Rounds are interleaved, every other one backwards; between rehearsals the drives and the update
+// are measured (engine/cli/step_ceilings.h): the ceiling of a row is the longest lane at the rates
+// of the moment. Under an emulated card the title and every row say so: they are no measurement of
+// that card, and stand beside no other trainer's.
 #pragma once
 
 #include <functional>

@@ -163,10 +163,13 @@ std::vector<Metric> RunReport::facts_of(const RunEnd& end) const {
     return metrics;
 }
 
-// How right the planner was: the median step, but for the first, which fills the rings.
+// How right the planner was: the median of the steps after the warm-up, or, of a run that ended in
+// it, of all but the first.
 void RunReport::compare_with_plan(std::vector<Metric>& metrics) const {
     if (step_ms_.size() < 2) return;
-    std::vector<double> sorted_ms(step_ms_.begin() + 1, step_ms_.end());
+    const int64_t warm_up = warm_up_step_count(run_.placed.placement.plan);
+    const int64_t skipped = std::ssize(step_ms_) > warm_up ? warm_up : 1;
+    std::vector<double> sorted_ms(step_ms_.begin() + skipped, step_ms_.end());
     std::ranges::sort(sorted_ms);
     const double measured_ms = sorted_ms[sorted_ms.size() / 2];
     const double tokens =
