@@ -7,7 +7,8 @@ The same job for all: MODEL_DIR (default models/smollm2-135m-instruct), 4 micro-
 random tokens a step, AdamW, clipping at norm 1.0. The peers recompute activations, Headrace keeps
 those that its budgets have room for. Each contestant is a process of its own. Rounds are
 interleaved, every other one backwards, so that a slow minute of the machine hits all. The first
-step of a process is not timed; the median of the others is shown. Peak RSS is what the kernel says
+step of a process is not timed, nor are two more of Headrace's on NVMe, which read what was never
+written; the median of the others, as many for all, is shown. Peak RSS is what the kernel says
 of the process (ru_maxrss), the larger of the rounds, reading the model included. The loss of the
 first step must be nearly the same for all of one dtype. CPU seconds of a step, of all its threads,
 stand beside its time: where other programs share the machine, they are the fairer measure, if
@@ -68,8 +69,9 @@ def write_data(path, options):
     """Random tokens, the same for all; every one is trained."""
     config = json.loads((options.model / "config.json").read_text())
     generator = random.Random(0)
+    steps = max(contest.steps_of(CONTESTANTS[name], options) for name in options.only)
     with open(path, "w", encoding="utf-8") as file:
-        for _ in range(options.micro_batches * options.steps):
+        for _ in range(options.micro_batches * steps):
             ids = [generator.randrange(config["vocab_size"]) for _ in range(options.tokens)]
             file.write(json.dumps({"input_ids": ids}) + "\n")
 
@@ -104,7 +106,8 @@ def estimated_s(options):
         one = CONTESTANTS[name]
         # Headrace multiplies bf16 as fp32 where the CPU lacks bf16 arithmetic.
         flops_per_s = max(rate.values()) if one.placement else rate[one.dtype]
-        run_s = one.start_s + options.steps * one.overhead * step_flops / flops_per_s
+        steps = contest.steps_of(one, options)
+        run_s = one.start_s + steps * one.overhead * step_flops / flops_per_s
         total_s += options.rounds * min(run_s, options.timeout)
     say(f"matrix products here: fp32 {rate['fp32'] / 1e9:.1f} GF/s, "
         f"bf16 {rate['bf16'] / 1e9:.1f} GF/s ({options.threads} threads)")
@@ -121,20 +124,21 @@ class Result:
         self.over_s = None        # the time limit came first: a step takes longer than this
         self.note = None          # why it did not finish
 
-    def add(self, run, options):
-        self.times_ms += run.times_ms[1:]
-        self.cpu_s += run.cpu_s
+    def add(self, run, one, options):
+        steps = contest.steps_of(one, options)
+        self.times_ms += run.times_ms[one.untimed:]
+        self.cpu_s += run.cpu_s[one.untimed - 1:]
         self.peak_bytes = max(self.peak_bytes, run.peak_bytes)
         self.first_loss = run.first_loss if self.first_loss is None else self.first_loss
         self.round_count += 1
         if run.stopped_after_s is not None:
             self.note = (f"stopped at the time limit of {options.timeout:g} s, "
-                         f"{len(run.times_ms)} of {options.steps} steps done")
+                         f"{len(run.times_ms)} of {steps} steps done")
             if not self.times_ms:
                 # The first step, though it is no fair measure, stands beside nothing else.
                 self.over_s = run.unfinished_step_s
-        elif len(run.times_ms) != options.steps:
-            self.note = f"{len(run.times_ms)} steps recorded of {options.steps}"
+        elif len(run.times_ms) != steps:
+            self.note = f"{len(run.times_ms)} steps recorded of {steps}"
             self.times_ms = []
 
 
@@ -150,7 +154,7 @@ def run_rounds(options, folder):
             own.mkdir()
             os.sync()  # what the one before wrote is not this one's burden
             try:
-                result.add(contest.run(name, options, own), options)
+                result.add(contest.run(name, options, own), CONTESTANTS[name], options)
             except Failed as failure:
                 result.note = str(failure)
     return results
@@ -234,7 +238,8 @@ def add_arguments(parser):
                         default=ROOT / "models" / "smollm2-135m-instruct")
     parser.add_argument("--dtype", choices=["bf16", "fp32", "both"],
                         help="default: bf16 where the CPU computes in it, else both")
-    parser.add_argument("--steps", type=int, default=4, help="per process, the first not counted")
+    parser.add_argument("--steps", type=int, default=4,
+                        help="per process, the first not counted; Headrace on NVMe does two more")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=512, help="per micro-batch")

@@ -16,12 +16,13 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "peers" / "compare.py"
 MODEL = {"vocab_size": 7, "hidden_size": 10, "intermediate_size": 20, "num_hidden_layers": 1,
          "num_attention_heads": 1}
-# The first step is slow, as first steps are; the others take 250 ms on NVMe and 125 ms resident.
+# The first step is slow, as first steps are, and two more on NVMe; the others take 250 ms on NVMe
+# and 125 ms resident.
 ENGINE = """#!/usr/bin/env python3
 import json, pathlib, sys, time
 words = dict(word.split("=", 1) for word in sys.argv if "=" in word)
 rows = [json.loads(line)["input_ids"] for line in open(sys.argv[3])]
-assert len(rows) == 2 * int(words["max_steps"]) and all(len(row) == 50 for row in rows), rows
+assert len(rows) >= 2 * int(words["max_steps"]) and all(len(row) == 50 for row in rows), rows
 if words["parameters"] == "gpu" and "seed=13" in sys.argv:
     sys.exit("no luck with this seed")
 time_ms = {"nvme": 250, "gpu": 125}[words["parameters"]]
@@ -30,7 +31,7 @@ run.mkdir()
 with open(run / "metrics.jsonl", "w") as file:
     for step in range(1, int(words["max_steps"]) + 1):
         record = {"step": step, "loss": {"bf16": 10.25, "fp32": 10.5}[words["dtype"]],
-                  "time_ms": time_ms if step > 1 else 9999}
+                  "time_ms": time_ms if step > {"nvme": 3, "gpu": 1}[words["parameters"]] else 9999}
         file.write(json.dumps(record) + "\\n")
     file.write(json.dumps({"peak_rss_bytes": 1}) + "\\n")
 """
@@ -81,7 +82,7 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(len(found), 1, table)
         return [cell.strip() for cell in found[0].split("|")[2:-1]]
 
-    def test_medians_without_the_first_step_beside_pytorch_of_the_same_dtype(self):
+    def test_medians_without_the_first_steps_beside_pytorch_of_the_same_dtype(self):
         table = self.compare(
             "--only", "headrace-nvme,headrace-nvme-fp32,headrace-resident-fp32,pytorch-fp32")
         speed, step_s, ratio, _, loss, *_ = self.row(table, "Headrace, fp32, resident")
