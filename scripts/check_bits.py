@@ -51,13 +51,16 @@ MATRIX = {
                                 "micro_batches_per_pass=1"]),
     "scratch spilled in part": (1, ["stash_tier={ram: 30%, nvme: 70%}", "micro_batches_per_pass=2",
                                     "activations={gpu: 10%, ram: 30%, nvme: 60%}"]),
-    "committed, in memory": (3, ["parameters=gpu", "optimizer=ram", "commit=every_step", *ROOMY]),
+    "committed in memory": (3, ["parameters=gpu", "optimizer=ram", "commit=every_step", *ROOMY]),
     "saves": (1, ["commit=at_saves", "save_steps=1"]),
+    "half updated twice": (1, ["update_twice=0.5"]),
+    "all updated twice": (1, ["update_twice=1"]),
     "as the planner likes": (1, ["parameters=auto", "optimizer=auto"]),
     "and with room": (1, ["parameters=auto", "optimizer=auto", *ROOMY]),
     "no clipping": (1, ["max_grad_norm=0"]),
 }
 DIFFERENT = "no clipping"
+assert not any("," in name for name in MATRIX)  # --only is a list
 
 
 def run(headrace, steps, folder, name):
