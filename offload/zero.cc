@@ -104,8 +104,9 @@ std::string describe(const ShardedStates& states) {
         if (tier != Tier::gpu) text += fmt::format(", {} on {}", name, name_of(tier));
     }
     text += fmt::format(": {} a card", format_bytes(needs.gpu_bytes));
-    if (needs.ram_bytes > 0)
+    if (needs.ram_bytes > 0) {
         text += fmt::format(", {} of ram a node", format_bytes(needs.ram_bytes));
+    }
     if (needs.nvme_bytes > 0) {
         text += fmt::format(", {} on the drives of a node", format_bytes(needs.nvme_bytes));
     }

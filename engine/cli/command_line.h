@@ -153,7 +153,7 @@ struct BenchStepCommand {
     std::string what;                                              // as of a plan
     std::vector<std::string> overrides;  // "key=value", in the order given
     std::vector<Batch> batches;
-    std::vector<Way> ways = {Way::planned, Way::gated, Way::serial, Way::classic};
+    std::vector<Way> ways;  // in the order of the enum, each once
     int64_t block_count = 3;
     int64_t step_count = 3;  // of a rehearsal
     uint32_t rounds = 3;     // 1 to 100

@@ -43,18 +43,19 @@ void limit_to_free_space(const RunConfig& config, const LlamaConfig& model, Mach
 }
 
 // The card of a run that pretends one, beside this machine's drives, memory and update. Where the
-// host plays the card otherwise, both ceilings come out of one memory, of which ram is then the
-// four fifths that a run takes (engine/train/host_placement.h).
+// host plays the card otherwise, both ceilings come out of one memory, of which ram is then what a
+// run takes.
 Status take_card(const RunConfig& config, MachineFile& machine) {
-    if (config.emulate.empty()) return {};
-    const Result<MachineFile> card = load_machine(config.emulate);
-    if (!card) return wrap(card.error(), "emulate");
+    const Result<std::optional<MachineFile>> emulated = emulated_card(config);
+    if (!emulated) return wrap(emulated.error(), "emulate");
+    if (!*emulated) return {};
+    const MachineFile& card = **emulated;
     if (machine.machine.compute_cores > 0) {
         machine.ceilings.ram_bytes =
-            (machine.ceilings.ram_bytes + machine.ceilings.gpu_bytes) / 5 * 4;
+            ceiling_of_free(machine.ceilings.ram_bytes + machine.ceilings.gpu_bytes);
     }
-    machine.ceilings.gpu_bytes = card->ceilings.gpu_bytes;
-    machine.machine = with_card(machine.machine, card->machine);
+    machine.ceilings.gpu_bytes = card.ceilings.gpu_bytes;
+    machine.machine = with_card(machine.machine, card.machine);
     return {};
 }
 

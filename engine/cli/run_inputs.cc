@@ -147,10 +147,8 @@ Status check_run(const RunConfig& config, const Environment& environment) {
                      "device: cuda comes in a later version; this one trains with device: host",
                      ""};
     }
-    if (!config.emulate.empty()) {
-        const Result<MachineFile> card = load_machine(config.emulate);
-        if (!card) return wrap(card.error(), "emulate");
-    }
+    const Result<std::optional<MachineFile>> card = emulated_card(config);
+    if (!card) return wrap(card.error(), "emulate");
     const Result<std::optional<MachineFile>> rates = read_rates(config, environment);
     if (!rates) return rates.error();
     if (Status status = check_trace(config); !status) return status;
@@ -178,9 +176,10 @@ Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<st
                         loaded.config.model),
             ""};
     }
-    if (notes != nullptr)
+    if (notes != nullptr) {
         notes->push_back(
             fmt::format("max_length is {}: the model has no more positions", model.max_positions));
+    }
     loaded.config.max_length = model.max_positions;
     return {};
 }

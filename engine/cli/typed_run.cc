@@ -68,6 +68,19 @@ Result<BenchStepCommand::Batch> batch_of(const std::string& text) {
         ""};
 }
 
+using Way = BenchStepCommand::Way;
+constexpr std::array<std::pair<std::string_view, Way>, 4> named_ways = {
+    {{"planned", Way::planned},
+     {"gated", Way::gated},
+     {"serial", Way::serial},
+     {"classic", Way::classic}}};
+
+std::vector<std::string> names_of_ways() {
+    std::vector<std::string> names;
+    for (const auto& [name, way] : named_ways) names.emplace_back(name);
+    return names;
+}
+
 constexpr const char* what_help =
     "run.yaml | MODEL (a folder or a config.json) [DATA], then key=value ...";
 
@@ -168,23 +181,6 @@ CommandLine TypedTune::read() const {
     return command_on_one("tune", command, words, keys);
 }
 
-namespace {
-
-using Way = BenchStepCommand::Way;
-constexpr std::array<std::pair<std::string_view, Way>, 4> named_ways = {
-    {{"planned", Way::planned},
-     {"gated", Way::gated},
-     {"serial", Way::serial},
-     {"classic", Way::classic}}};
-
-std::vector<std::string> names_of_ways() {
-    std::vector<std::string> names;
-    for (const auto& [name, way] : named_ways) names.emplace_back(name);
-    return names;
-}
-
-}  // namespace
-
 TypedBenchStep::TypedBenchStep(CLI::App& bench) : ways(names_of_ways()) {
     CLI::App* step = bench.add_subcommand(
         "step",
@@ -221,7 +217,6 @@ CommandLine TypedBenchStep::read() const {
         step.batches.push_back(*batch);
     }
     CHECK_EQ(step.batches.size(), batches.size());
-    step.ways.clear();
     for (const auto& [name, way] : named_ways) {
         if (std::ranges::find(ways, name) != ways.end()) step.ways.push_back(way);
     }

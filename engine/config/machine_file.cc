@@ -262,6 +262,13 @@ Result<MachineFile> load_machine(const std::string& path) {
     return file;
 }
 
+Result<std::optional<MachineFile>> emulated_card(const RunConfig& config) {
+    if (config.emulate.empty()) return std::optional<MachineFile>{};
+    Result<MachineFile> card = load_machine(config.emulate);
+    if (!card) return card.error();
+    return std::optional(std::move(*card));
+}
+
 std::string measured_machine_path(const std::string& cache_folder) {
     if (cache_folder.empty()) return "";
     return (std::filesystem::path(cache_folder) / "machine.yaml").string();

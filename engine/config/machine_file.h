@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/config/run_config.h"
 #include "offload/machine.h"
 #include "offload/planner.h"
 #include "offload/result.h"
@@ -42,6 +43,9 @@ offload::Result<MachineFile> parse_machine(const std::string& text, const std::s
 
 // Error: usage; a file that cannot be read names those that lie beside it.
 offload::Result<MachineFile> load_machine(const std::string& path);
+
+// The card that the run file wants emulated, if it does. Error: the machine file's.
+offload::Result<std::optional<MachineFile>> emulated_card(const RunConfig& config);
 
 // Where what was measured of this very machine is kept, in the folder of what Headrace remembers
 // between runs; "" where there is no such folder. Written by whoever measures, whole or not at all.

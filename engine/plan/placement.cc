@@ -196,9 +196,12 @@ LlamaConfig one_block_of(const LlamaConfig& model) {
     return one;
 }
 
+uint64_t ceiling_of_free(uint64_t free_bytes) {
+    return free_bytes / 5 * 4;
+}
+
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
-    // Both tiers share what is free, with a fifth left over.
-    const uint64_t share = memory.available_bytes / 5 * 2;
+    const uint64_t share = ceiling_of_free(memory.available_bytes) / 2;  // of both tiers
     return {.gpu_bytes = config.gpu_budget_bytes.value_or(share),
             .ram_bytes = config.ram_budget_bytes.value_or(share),
             .nvme_bytes = config.nvme_budget_bytes.value_or(

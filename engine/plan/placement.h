@@ -47,6 +47,9 @@ struct FreeMemory {
     uint64_t drive_bytes = unlimited_bytes;  // of the run's drives (engine/resume/store_room.h)
 };
 
+// What a run takes at most of memory that is free, where nobody says: a fifth is left over.
+uint64_t ceiling_of_free(uint64_t free_bytes);
+
 // Bytes per tier: ceilings, or what is needed.
 using Budgets = offload::TierBytes;
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory);

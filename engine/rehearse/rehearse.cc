@@ -213,21 +213,13 @@ class Run {
         rehearsal.lane_times = lane_times(*recorder.schedule(), recorder.timeline(), *median);
         rehearsal.peak_rss_bytes = read_resident_memory().peak_bytes;
         predict(rehearsal);
-        write_the_trace();
+        write_trace({.path = config_.offload.advanced.trace,
+                     .emulated = rehearsal.emulated,
+                     .recorder = recorder,
+                     .effort = effort_of(model_, shape_.row_count, shape_.column_count),
+                     .machine = whole_.machine},
+                    reporter_.note, reporter_.warn);
         return rehearsal;
-    }
-
-    void write_the_trace() const {
-        const std::string& path = config_.offload.advanced.trace;
-        if (path.empty()) return;
-        const Status written =
-            write_trace({.path = path,
-                         .title = card_ ? "measured, EMULATED " + card_->machine.name : "measured",
-                         .recorder = engine_->recorder(),
-                         .effort = effort_of(model_, shape_.row_count, shape_.column_count),
-                         .machine = whole_.machine});
-        if (!written) return reporter_.warn(written.error().text());
-        reporter_.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
     }
 
     // For as many tokens as a step really had.

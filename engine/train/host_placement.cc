@@ -138,7 +138,7 @@ void add_card(HostRun& run) {
     OffloadConfig& offload = run.config.offload;
     const uint64_t free_bytes = run.memory.available_bytes;
     if (!offload.gpu_budget_bytes) offload.gpu_budget_bytes = run.card->ceilings.gpu_bytes;
-    if (!offload.ram_budget_bytes) offload.ram_budget_bytes = free_bytes / 5 * 4;
+    if (!offload.ram_budget_bytes) offload.ram_budget_bytes = ceiling_of_free(free_bytes);
     run.memory.available_bytes += run.card->ceilings.gpu_bytes;
 }
 

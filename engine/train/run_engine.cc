@@ -54,13 +54,6 @@ LossScaleRule loss_scale_rule_of(const RunConfig& config) {
     return has_loss_scale(config) ? config.loss_scale : unscaled;
 }
 
-Result<std::optional<MachineFile>> emulated_card(const RunConfig& config) {
-    if (config.emulate.empty()) return std::optional<MachineFile>{};
-    Result<MachineFile> card = load_machine(config.emulate);
-    if (!card) return card.error();
-    return std::optional(std::move(*card));
-}
-
 Result<std::unique_ptr<Engine>> make_engine(RunEngine run) {
     const RunConfig& config = run.config;
     EngineOptions options{

@@ -26,9 +26,6 @@ bool has_loss_scale(const RunConfig& config);
 // The rule where the dtype has a loss scale, else unscaled.
 LossScaleRule loss_scale_rule_of(const RunConfig& config);
 
-// The card that the run file wants emulated, if it does. Error: the machine file's.
-offload::Result<std::optional<MachineFile>> emulated_card(const RunConfig& config);
-
 // Of what is referred to, the identity outlives the engine; the rest, make_engine.
 struct RunEngine {
     const RunConfig& config;
@@ -42,10 +39,10 @@ struct RunEngine {
     const SavedRun* saved = nullptr;  // what is resumed; null: nothing
     std::string drive_cache;          // nvme/drive_cache.h; empty: none
     DriveHooks drives{};
-    std::function<void(const std::string&)> note;                 // one line
-    std::function<void(const std::string&)> on_stuck;             // engine/train/train.h, stuck
+    std::function<void(const std::string&)> note;      // one line
+    std::function<void(const std::string&)> on_stuck;  // engine/train/train.h, stuck
     std::function<offload::Status(nvme::NvmeStore&)> on_store_opened;  // where there is one
-    std::function<void(int64_t op_count)> on_op_done{};           // may be empty
+    std::function<void(int64_t op_count)> on_op_done{};                // may be empty
 };
 
 // Errors: of Engine::create.

@@ -100,16 +100,13 @@ void RunReport::evaluation(int64_t step, const EvalOutcome& outcome, double time
 void RunReport::say_where_steps_went(const Engine& engine) {
     const offload::StepRecorder& recorder = engine.recorder();
     for (const std::string& line : describe_steps(recorder)) run_.reporter.note(line);
-    const std::string& path = config().offload.advanced.trace;
-    if (path.empty()) return;
-    const Status written = write_trace(
-        {.path = path,
-         .title = run_.card != nullptr ? "measured, EMULATED " + emulated() : "measured",
+    write_trace(
+        {.path = config().offload.advanced.trace,
+         .emulated = emulated(),
          .recorder = recorder,
          .effort = effort_of(run_.inputs.model, run_.shape.row_count, run_.shape.column_count),
-         .machine = run_.placed.machine});
-    if (!written) return run_.reporter.warn(written.error().text());
-    run_.reporter.note(fmt::format("trace: {}, for ui.perfetto.dev", path));
+         .machine = run_.placed.machine},
+        run_.reporter.note, run_.reporter.warn);
 }
 
 void RunReport::finish(const RunEnd& end) {

@@ -113,19 +113,34 @@ Machine machine_of_rates(const Schedule& schedule, const Timeline& timeline, con
     return machine;
 }
 
-offload::Status write_trace(const TraceFile& file) {
-    CHECK(!file.path.empty());
-    const Schedule* schedule = file.recorder.schedule();
+namespace {
+
+offload::Status save_trace(const WantedTrace& wanted) {
+    const Schedule* schedule = wanted.recorder.schedule();
     if (schedule == nullptr) return {};
     std::vector<offload::TracedRun> runs(2);
-    runs[1] = {.title = file.title, .schedule = schedule, .timeline = file.recorder.timeline()};
-    const Machine machine =
-        file.machine ? *file.machine : machine_of_rates(*schedule, runs[1].timeline, file.effort);
+    runs[1] = {
+        .title = wanted.emulated.empty() ? "measured" : "measured, EMULATED " + wanted.emulated,
+        .schedule = schedule,
+        .timeline = wanted.recorder.timeline()};
+    const Machine machine = wanted.machine
+                                ? *wanted.machine
+                                : machine_of_rates(*schedule, runs[1].timeline, wanted.effort);
     runs[0] = {.title = "planned: " + machine.name, .schedule = schedule, .timeline = {}};
-    simulate(*schedule, machine, file.effort,
+    simulate(*schedule, machine, wanted.effort,
              {.on_span = [&](const Span& span) { runs[0].timeline.spans.push_back(span); }});
-    const offload::Status written = save_text(file.path, trace_of(runs));
+    const offload::Status written = save_text(wanted.path, trace_of(runs));
     return written ? written : wrap(written.error(), "the trace");
+}
+
+}  // namespace
+
+void write_trace(const WantedTrace& wanted, const Say& note, const Say& warn) {
+    CHECK(note && warn);
+    if (wanted.path.empty()) return;
+    const offload::Status written = save_trace(wanted);
+    if (!written) return warn(written.error().text());
+    note(fmt::format("trace: {}, for ui.perfetto.dev", wanted.path));
 }
 
 }  // namespace headrace::engine

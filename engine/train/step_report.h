@@ -2,6 +2,7 @@
 // metrics.jsonl, and a trace file with the plan beside what was measured.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "engine/train/metrics.h"
 #include "offload/effort.h"
 #include "offload/machine.h"
-#include "offload/result.h"
 #include "offload/step_recorder.h"
 
 namespace headrace::engine {
@@ -27,15 +27,18 @@ std::vector<Metric> step_metrics(const offload::StepRecorder& recorder);
 offload::Machine machine_of_rates(const offload::Schedule& schedule,
                                   const offload::Timeline& timeline, const offload::Effort& effort);
 
-struct TraceFile {
-    std::string path;
-    std::string title;  // of what was measured
+// The trace that a run file may want of its steps.
+struct WantedTrace {
+    std::string path;      // empty: none is wanted
+    std::string emulated;  // the card; empty: none is
     const offload::StepRecorder& recorder;
     offload::Effort effort;
     std::optional<offload::Machine> machine{};  // that was planned for; none: machine_of_rates
 };
-// Replaces what is there, whole or not at all. Nothing is written where nothing was recorded.
-// Error: failed.
-offload::Status write_trace(const TraceFile& file);
+using Say = std::function<void(const std::string& line)>;
+
+// Replaces what is there, whole or not at all, and says where it is; where it cannot be written, it
+// is warned of, and costs a run nothing else. Nothing is written where nothing was recorded.
+void write_trace(const WantedTrace& wanted, const Say& note, const Say& warn);
 
 }  // namespace headrace::engine
