@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "offload/units.h"
+
 namespace headrace::offload {
 
 namespace {
@@ -125,12 +127,15 @@ void add_kept(const Workload& workload, const Plan& plan, Tier kept, Work& work)
     if (kept == Tier::gpu) return;
     const double one_bytes = static_cast<double>(workload.kept_bytes);
     const double kept_bytes = workload.micro_batch_count * one_bytes;
+    // Rings may hold what the end of a pass kept, in every pass.
+    const double held_bytes =
+        one_bytes * static_cast<double>(div_ceil(workload.micro_batch_count, plan.group));
     work.d2h += kept_bytes;
-    const double again = std::max(0.0, kept_bytes - one_bytes * plan.rings.gpu_kept);
+    const double again = std::max(0.0, kept_bytes - held_bytes * plan.rings.gpu_kept);
     work.h2d += again;
     if (kept != Tier::nvme) return;
     work.nvme_write += kept_bytes;
-    work.nvme_read += std::max(0.0, again - one_bytes * plan.rings.ram_kept);
+    work.nvme_read += std::max(0.0, again - held_bytes * plan.rings.ram_kept);
 }
 
 void add_layers(const Workload& workload, const Plan& plan, const Effort& effort, Step& step) {

@@ -113,6 +113,7 @@ Plan plan_of(const PlanContext& context, const Choice& choice) {
     place_layers(context, choice, plan);
     if (choice.twice_share > 0) {
         plan.twice = spread_twice(workload, plan.homes, choice.twice_share);
+        if (!std::ranges::count(plan.twice, true)) plan.twice.clear();
     }
     const uint32_t slots = choice.ring_slots;
     plan.rings = {.ram_hi = slots,

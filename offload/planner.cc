@@ -18,6 +18,7 @@ std::string_view name_of(Base base) {
         case Base::ram: return "ram";
         case Base::states_on_nvme: return "states on nvme";
         case Base::weights_in_ram: return "weights in ram";
+        case Base::weights_on_nvme: return "weights on nvme";
         case Base::nvme: return "nvme";
     }
     CHECK(false);
@@ -30,11 +31,30 @@ Base base_of(const Plan& plan) {
         hi = std::max(hi, homes.hi);
         opt = std::max(opt, homes.opt);
     }
-    if (hi == Tier::nvme) return Base::nvme;
+    if (hi == Tier::nvme) return opt == Tier::nvme ? Base::nvme : Base::weights_on_nvme;
     if (opt == Tier::nvme) return hi == Tier::gpu ? Base::states_on_nvme : Base::weights_in_ram;
     if (hi == Tier::ram) return Base::ram;
     return opt == Tier::gpu ? Base::card : Base::states_in_ram;
 }
+
+namespace {
+
+bool is_on_nvme(const std::optional<TierShares>& shares) {
+    return shares && shares->share(Tier::nvme) > 0;
+}
+
+// The first thing that a run has there; empty: nothing.
+std::string_view fixed_on_nvme(const Fixed& fixed) {
+    if (is_on_nvme(fixed.parameters)) return "weights are fixed";
+    if (is_on_nvme(fixed.optimizer)) return "optimizer states are fixed";
+    if (is_on_nvme(fixed.activations)) return "activations are fixed";
+    if (is_on_nvme(fixed.stash)) return "gradients are fixed";
+    if (fixed.accumulators == Tier::nvme) return "accumulators are fixed";
+    if (fixed.kept && fixed.kept->nvme > 0) return "blocks are kept";
+    return {};
+}
+
+}  // namespace
 
 Result<Findings> search(const Question& question) {
     CHECK_EQ(question.workload.purpose, Purpose::train);
@@ -47,12 +67,22 @@ Result<Findings> search(const Question& question) {
                      "the machine has no rates of a drive, and the run has a path",
                      "measure it with headrace bench nvme"};
     }
+    if (const std::string_view what = fixed_on_nvme(question.fixed);
+        question.path_count == 0 && !what.empty()) {
+        return Error{ErrorCode::usage, fmt::format("{} on nvme, and there is no drive", what),
+                     "leave them to the planner, or name a machine and folders with drives"};
+    }
     Room room(question);
     Result<std::vector<Promise>> promises = find_promises(room);
     if (!promises) return promises.error();
     std::vector<Candidate> candidates = find_fastest(room, std::move(*promises));
     Findings findings{.answer = std::nullopt, .nearest = room.nearest_miss()};
     if (candidates.empty()) return findings;
+    if (candidates.front().forecast.step_s <= 0) {
+        return Error{ErrorCode::usage,
+                     "a step on this machine takes less than a nanosecond or more than a century",
+                     "one of its rates is far from what there is"};
+    }
     findings.answer = Answer{.best = std::move(candidates.front()), .others = {}};
     candidates.erase(candidates.begin());
     findings.answer->others = std::move(candidates);

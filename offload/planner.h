@@ -43,12 +43,13 @@ struct Question {
 
 // Where the bytes that decide live, by the farthest tier that any weight and any state is on.
 enum class Base : uint8_t {
-    card,            // everything on the gpu: nothing is offloaded
-    states_in_ram,   // weights on the gpu, optimizer states in ram
-    ram,             // all in ram
-    states_on_nvme,  // weights on the gpu, states on nvme
-    weights_in_ram,  // weights in ram, states on nvme
-    nvme,            // both on nvme, but for cached parts
+    card,             // everything on the gpu: nothing is offloaded
+    states_in_ram,    // weights on the gpu, optimizer states in ram
+    ram,              // all in ram
+    states_on_nvme,   // weights on the gpu, states on nvme
+    weights_in_ram,   // weights in ram, states on nvme
+    weights_on_nvme,  // weights on nvme, states nearer: a run may fix that
+    nvme,             // both on nvme, but for cached parts
 };
 std::string_view name_of(Base base);
 Base base_of(const Plan& plan);

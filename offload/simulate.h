@@ -14,7 +14,7 @@
 namespace headrace::offload {
 
 struct SimulateOptions {
-    int period_count = 4;              // at least 2; the first ones fill the rings
+    int period_count = 4;              // at least 3; the first ones fill the rings
     Verdict verdict = Verdict::apply;  // of every step
     bool bursts = false;               // whether the drives' burst is fresh; else sustained rates
     std::function<void(const Span&)> on_span{};  // every op of every period; may be empty

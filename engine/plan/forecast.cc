@@ -32,6 +32,7 @@ using offload::format_seconds;
 using offload::LaneKind;
 using offload::Machine;
 using offload::Result;
+using offload::Tier;
 using offload::TierBytes;
 using offload::Workload;
 
@@ -219,37 +220,48 @@ double alone_s(const Forecast& forecast, LaneKind lane) {
     return forecast.alone_s[static_cast<size_t>(lane)];
 }
 
+// The tiers that weights or states are on, the nearest first; where parts are cached, the others'.
+std::string where(const Placement& placement, Tier offload::PartHomes::*kind) {
+    std::array<bool, offload::all_tiers.size()> is_used = {};
+    for (const offload::PartHomes& homes : placement.plan.homes) {
+        is_used[static_cast<size_t>(homes.*kind)] = true;
+    }
+    std::vector<std::string_view> words;
+    for (const auto& [tier, word] : {std::pair{Tier::gpu, std::string_view("on the card")},
+                                     {Tier::ram, "in ram"},
+                                     {Tier::nvme, "on nvme"}}) {
+        if (is_used[static_cast<size_t>(tier)]) words.push_back(word);
+    }
+    if (placement.choice.cached_share > 0) return std::string(words.back());
+    return fmt::format("{}", fmt::join(words, " and "));
+}
+
 std::string placement_line(const RunForecast& forecast) {
     const Placement& best = forecast.placement;
-    const auto blocks = static_cast<uint32_t>(forecast.model.block_count);
-    std::string text;
-    switch (best.base) {
-        case offload::Base::card: text = "all on the card: do not offload, it fits"; break;
-        case offload::Base::states_in_ram:
-            text = "weights on the card, optimizer states in ram";
-            break;
-        case offload::Base::ram: text = "weights and states in ram, streamed to the card"; break;
-        case offload::Base::states_on_nvme: text = "weights on the card, states on nvme"; break;
-        case offload::Base::weights_in_ram: text = "weights in ram, states on nvme"; break;
-        case offload::Base::nvme: text = "weights and states on nvme"; break;
-    }
+    const std::string weights = where(best, &offload::PartHomes::hi);
+    const std::string states = where(best, &offload::PartHomes::opt);
+    std::string text = weights == states ? fmt::format("weights and states {}", weights)
+                                         : fmt::format("weights {}, states {}", weights, states);
+    if (best.base == offload::Base::card) text = "all on the card: do not offload, it fits";
+    if (best.base == offload::Base::ram) text += ", streamed to the card";
     if (best.choice.cached_share > 0) {
         text += fmt::format(", {:.0f}% of the parts cached in ram", 100 * best.choice.cached_share);
     }
-    if (best.choice.twice_share > 0) {
+    if (!best.plan.twice.empty()) {
         text +=
             fmt::format(", {:.0f}% of the updates computed twice", 100 * best.choice.twice_share);
     }
     return text + fmt::format(", {} of {} blocks keep and are not recomputed",
-                              best.choice.kept.count(), blocks);
+                              best.choice.kept.count(), forecast.model.block_count);
 }
 
 // What the longest lane is, reading and writing in turns counting as one.
 std::string bound_line(const RunForecast& forecast) {
     const Forecast& best = forecast.placement.forecast;
+    const double read_s = alone_s(best, LaneKind::nvme_read);
+    const double write_s = alone_s(best, LaneKind::nvme_write);
     const double drive_s =
-        (alone_s(best, LaneKind::nvme_read) + alone_s(best, LaneKind::nvme_write)) /
-        forecast.machine.machine.drive.both_ways;
+        std::max({read_s, write_s, (read_s + write_s) / forecast.machine.machine.drive.both_ways});
     std::string_view name = "the drives";
     double most_s = drive_s;
     for (const auto& [lane, words] : {std::pair{LaneKind::gpu, std::string_view("the card")},

@@ -33,7 +33,7 @@ ordered_json placement_json(const Placement& placement) {
     const offload::Choice& choice = placement.choice;
     return {{"base", name_of(placement.base)},
             {"cached_share", choice.cached_share},
-            {"update_twice", choice.twice_share},
+            {"update_twice", placement.plan.twice.empty() ? 0.0 : choice.twice_share},
             {"kept_block_count", choice.kept.count()},
             {"activations", text_of(activation_shares(placement.workload, placement.plan))},
             {"stash_tier", text_of(stash_shares(placement.plan))},

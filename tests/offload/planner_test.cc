@@ -358,6 +358,37 @@ TEST(Planner, AMachineWithoutSenseIsRefused) {
     machine = small_machine();
     machine.drive = {};
     EXPECT_THAT(find_plan(question).error().text(), HasSubstr("headrace bench nvme"));
+    machine = small_machine();
+    machine.gpu_flops = 1e-9;  // a step would be longer than the clock goes
+    EXPECT_THAT(find_plan(question).error().text(), HasSubstr("more than a century"));
+}
+
+// Whatever is fixed on a drive, where there is none, is named before anything is weighed.
+TEST(Planner, NothingIsFixedOnADriveThatIsNotThere) {
+    const Workload workload = blocks();
+    Machine machine = small_machine();
+    machine.drive = {};
+    const Effort effort = effort_of(workload, 1e9);
+    static const TierShares half = {.share_of_tier = {0, 0.5, 0.5}};
+    const std::pair<void (*)(Fixed&), const char*> cases[] = {
+        {[](Fixed& fixed) { fixed.parameters = half; }, "weights are fixed on nvme"},
+        {[](Fixed& fixed) { fixed.optimizer = half; }, "optimizer states are fixed on nvme"},
+        {[](Fixed& fixed) { fixed.activations = half; }, "activations are fixed on nvme"},
+        {[](Fixed& fixed) { fixed.stash = half; }, "gradients are fixed on nvme"},
+        {[](Fixed& fixed) { fixed.accumulators = Tier::nvme; }, "accumulators are fixed on nvme"},
+        {[](Fixed& fixed) { fixed.kept = {.nvme = 1}; }, "blocks are kept on nvme"}};
+    for (const auto& [fix, words] : cases) {
+        Question question{.workload = workload,
+                          .machine = machine,
+                          .effort = effort,
+                          .ceilings = {roomy, roomy, roomy}};
+        fix(question.fixed);
+        const auto answer = find_plan(question);
+        ASSERT_FALSE(answer.ok()) << words;
+        EXPECT_EQ(answer.error().code, ErrorCode::usage);
+        EXPECT_THAT(answer.error().text(), HasSubstr(words));
+        EXPECT_THAT(answer.error().text(), HasSubstr("there is no drive"));
+    }
 }
 
 // HEADRACE_SEED=... replays a failure or widens the sample.

@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "offload/numbers.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -19,7 +20,9 @@ namespace {
 
 using offload::ErrorCode;
 using offload::LaneKind;
+using offload::Tier;
 using testing::HasSubstr;
+using testing::Not;
 
 LlamaConfig shape(const std::string& name) {
     const std::string path = HEADRACE_CONFIGS "/models/" + name + ".json";
@@ -130,6 +133,37 @@ TEST(Forecast, PlanAndTrainGiveTheSamePlacement) {
     EXPECT_EQ(placed.part_bytes, predicted.placement.part_bytes);
     EXPECT_EQ(placed.forecast.step_s, predicted.placement.forecast.step_s);
     EXPECT_EQ(placed.part_bytes, 64 * offload::mib) << "parts grow with the model";
+}
+
+// The words are those of the plan, also where a run fixes what no planner would choose.
+TEST(Forecast, SaysWhereWeightsAndStatesAre) {
+    const auto text = [](Tier weights, Tier states, std::optional<double> update_twice = {}) {
+        RunConfig config = run_of(1);
+        config.offload.parameters = TierShares::all_on(weights);
+        config.offload.optimizer = TierShares::all_on(states);
+        config.offload.advanced.update_twice = update_twice;
+        MachineFile large = machine("rtx4090");
+        large.ceilings.gpu_bytes = large.ceilings.ram_bytes = uint64_t{1} << 40;
+        return text_of(forecast_run(config, shape("llama-3.2-1b"), large).value());
+    };
+    EXPECT_THAT(text(Tier::nvme, Tier::ram), HasSubstr("weights on nvme, states in ram,"));
+    EXPECT_THAT(text(Tier::ram, Tier::gpu), HasSubstr("weights in ram, states on the card,"));
+    EXPECT_THAT(text(Tier::gpu, Tier::nvme), HasSubstr("weights on the card, states on nvme,"));
+    EXPECT_THAT(text(Tier::ram, Tier::ram), HasSubstr("weights and states in ram, streamed"));
+    EXPECT_THAT(text(Tier::nvme, Tier::nvme, 0.5), HasSubstr("50% of the updates computed twice"));
+    EXPECT_THAT(text(Tier::ram, Tier::ram, 0.5), Not(HasSubstr("twice,")));
+}
+
+// Reading and writing together are never faster than the slower of the two alone.
+TEST(Forecast, ADriveThatDoesBothAtOnceIsStillItsSlowerHalf) {
+    MachineFile duplex = machine("rtx4090");
+    duplex.machine.drive.both_ways = 2;
+    const RunForecast forecast = forecast_run(run_of(8), shape("llama-2-13b"), duplex).value();
+    const double write_s = alone_s(forecast, LaneKind::nvme_write);
+    ASSERT_GT(write_s, 1.5 * alone_s(forecast, LaneKind::nvme_read));
+    ASSERT_GT(write_s, alone_s(forecast, LaneKind::gpu));
+    EXPECT_THAT(text_of(forecast),
+                HasSubstr("the drives alone need " + offload::format_seconds(write_s)));
 }
 
 TEST(Forecast, WhatFitsIsNotOffloaded) {
