@@ -28,6 +28,7 @@ tokenizer.json.
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -128,7 +129,7 @@ class Model:
         self.end_of_text = self.tokenizer.token_to_id(self.special.get("eos_token", ""))
         self.end_tokens = self._end_tokens()
         self.vocabulary_count = self._vocabulary_count()
-        self._template = None
+        self._templates = {}  # compiled, by name
 
     def _special_tokens(self):
         named = {**read_json(self.folder / "special_tokens_map.json"), **self.config}
@@ -149,22 +150,34 @@ class Model:
         count = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
         return count or self.tokenizer.get_vocab_size(with_added_tokens=True)
 
-    def template(self):
-        if self._template is None:
-            file = self.folder / "chat_template.jinja"
-            source = file.read_text(encoding="utf-8") if file.is_file() else (
-                self.config.get("chat_template"))
-            if isinstance(source, list):
-                source = {entry["name"]: entry["template"] for entry in source}.get("default")
-            if not source:
-                raise BadData(f"{self.folder} has no chat template, which chats need; give a chat "
-                              "model, or bring the data as prompt + completion, or as text")
-            self._template = compile_template(source)
-        return self._template
+    @functools.cached_property
+    def template_sources(self):
+        """By name; a model's only one is `default`."""
+        file = self.folder / "chat_template.jinja"
+        source = file.read_text(encoding="utf-8") if file.is_file() else (
+            self.config.get("chat_template"))
+        if isinstance(source, list):
+            sources = {entry["name"]: entry["template"] for entry in source}
+        else:
+            sources = {"default": source} if source else {}
+        for other in (self.folder / "additional_chat_templates").glob("*.jinja"):
+            sources.setdefault(other.stem, other.read_text(encoding="utf-8"))
+        return sources
+
+    def template(self, tools):
+        """As transformers picks it: chats with tools have one of their own in some models."""
+        sources = self.template_sources
+        name = "tool_use" if tools is not None and "tool_use" in sources else "default"
+        if name not in sources:
+            raise BadData(f"{self.folder} has no chat template, which chats need; give a chat "
+                          "model, or bring the data as prompt + completion, or as text")
+        if name not in self._templates:
+            self._templates[name] = compile_template(sources[name])
+        return self._templates[name]
 
     def render(self, messages, tools, add_generation_prompt):
         try:
-            return self.template().render(
+            return self.template(tools).render(
                 messages=messages, tools=tools, documents=None,
                 add_generation_prompt=add_generation_prompt, **self.special)
         except BadData:
@@ -267,11 +280,15 @@ def check_messages(messages):
                       "it can be trained; name the answering role `assistant`, or remove the line")
 
 
+def without_nulls(messages):
+    """As transformers does: many templates would print a null as the word None."""
+    return [{key: value for key, value in message.items() if value is not None}
+            for message in messages]
+
+
 def sample_of_chat(model, messages, tools, last_turn_only):
     check_messages(messages)
-    # As transformers does: many templates would print a null as the word None.
-    messages = [{key: value for key, value in message.items() if value is not None}
-                for message in messages]
+    messages = without_nulls(messages)
     marked = model.render(messages, tools, False)
     if GENERATION_BEGIN in marked:
         return sample_of_marked_chat(model, marked, last_turn_only)
@@ -327,9 +344,11 @@ def samples_of(model, row, options):
     if "prompt" in row and "completion" in row:
         prompt, completion = row["prompt"], row["completion"]
         if isinstance(prompt, list) and isinstance(completion, list):
-            ids, labels = sample_of_chat(model, prompt + completion, row.get("tools"),
+            tools = row.get("tools")
+            ids, labels = sample_of_chat(model, prompt + completion, tools,
                                          options.last_turn_only)
-            start = len(model.encode(model.render(prompt, row.get("tools"), True)).ids)
+            before, _ = split_at_marks(model.render(without_nulls(prompt), tools, True))
+            start = len(model.encode(before).ids)
             return [(ids, [NOT_TRAINED] * start + labels[start:])]
         if not isinstance(prompt, str) or not isinstance(completion, str):
             raise BadData("`prompt` and `completion` must be two strings or two lists of messages")

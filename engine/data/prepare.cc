@@ -28,10 +28,17 @@ using offload::Status;
 namespace {
 
 // What the tool's result can depend on, beside the data and the tool itself.
-constexpr std::array<const char*, 7> tokenizer_files = {
-    "tokenizer.json",    "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja",   "tokenizer.model",
-    "config.json"};
+constexpr std::array tokenizer_files = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "tokenizer.model",
+                                        "chat_template.jinja",
+                                        "additional_chat_templates/tool_use.jinja",
+                                        "config.json",
+                                        "generation_config.json"};
 
 // The tool's exit code for a fault of the data or the tokenizer; any other is a fault of the
 // machine.

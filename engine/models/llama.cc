@@ -251,7 +251,8 @@ Result<LlamaConfig> parse_llama_config(const std::string& text, const std::strin
     config.intermediate_size = fields.integer("intermediate_size", {});
     config.block_count = fields.integer("num_hidden_layers", {.max = block_count_max});
     config.vocabulary_size = fields.integer("vocab_size", {.max = vocabulary_max});
-    config.max_positions = fields.integer("max_position_embeddings", {.max = positions_max}, 2048);
+    config.max_positions =
+        fields.integer("max_position_embeddings", {.min = 2, .max = positions_max}, 2048);
     config.rms_norm_eps = fields.positive_of(fields.find("rms_norm_eps"), "rms_norm_eps", 1e-6);
     config.tied = fields.boolean("tie_word_embeddings", false);
     read_heads(fields, config);

@@ -30,7 +30,7 @@ void warm_up_torch() {
 std::string matmul_description(offload::Dtype dtype) {
     const bool wide_vectors = __builtin_cpu_supports("avx512f");
     if (dtype == offload::Dtype::bf16 && matmul_path(dtype) == MatmulPath::native) {
-        return "bf16 onednn avx512_bf16";
+        return "bf16 onednn avx512_bf16, dx whole";
     }
     return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
            (dtype == offload::Dtype::fp32 ? "" : ", rounded");

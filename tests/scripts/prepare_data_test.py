@@ -130,6 +130,30 @@ class PrepareDataTest(unittest.TestCase):
             ["<user> hi <end> <assistant> hello you <end> <user> what is up <end> "
              "<assistant> [a] [b] [c] [<end>]"])
 
+    def test_marks_of_earlier_answers_are_no_tokens_of_a_prompt(self):
+        # With spaces inside, each mark would be a token of its own here.
+        self.use(GENERATION.replace("{{ m['content'] }}{% endgen", "{{ ' ' + m['content'] + ' ' }}"
+                                    "{% endgen"))
+        prompt = [{**TALK[0], "name": None}, *TALK[1:3]]
+        self.assertEqual(
+            self.samples([{"prompt": prompt, "completion": TALK[3:]}]),
+            ["<user> hi <end> <assistant> hello you <end> <user> what is up <end> "
+             "<assistant> [a] [b] [c] [<end>]"])
+
+    def test_chats_with_tools_take_the_template_for_them(self):
+        with_tools = "{% for tool in tools %}{{ tool['name'] + ' ' }}{% endfor %}" + CHATML
+        rows = [{"messages": TALK[:2]}, {"messages": TALK[:2], "tools": [{"name": "nice"}]}]
+        plain = "<user> hi <end> <assistant> [hello] [you] [<end>]"
+        self.assertEqual(self.samples(rows), [plain, plain])  # where there is but one
+        self.use([{"name": "default", "template": CHATML},
+                  {"name": "tool_use", "template": with_tools}])
+        self.assertEqual(self.samples(rows), [plain, "nice " + plain])
+        self.use(CHATML)
+        others = self.folder / "model" / "additional_chat_templates"
+        others.mkdir()
+        (others / "tool_use.jinja").write_text(with_tools)
+        self.assertEqual(self.samples(rows), [plain, "nice " + plain])
+
     def test_text_is_trained_whole_and_split_not_lost(self):
         self.assertEqual(self.samples([{"text": "a b c d"}]), ["[<s>] [a] [b] [c] [d] [<end>]"])
         self.assertEqual(self.samples([{"text": "a b c d"}], "--max-length", "4"),

@@ -81,21 +81,29 @@ void multiply_backward(const ProductBackward& product, const GradientSink& sink,
     const int64_t tile_rows = matmul_tile_rows(output_count);
     at::Tensor target = dx;
     bool add = mode == InputGradient::add;
+    const auto multiply_input = [&](const at::Tensor& dy_part, const at::Tensor& weight_part) {
+        if (add) {
+            target.addmm_(dy_part, weight_part);
+        } else {
+            at::mm_out(target, dy_part, weight_part);
+        }
+        add = true;
+    };
+    // In 16 bits dx is rounded after every product: then there is one, as in transformers.
+    const bool is_whole = dx.scalar_type() != at::kFloat;
+    if (is_whole) multiply_input(dy, weight);
     for (int64_t row = 0; row < output_count; row += tile_rows) {
         const int64_t row_count = std::min(tile_rows, output_count - row);
         const at::Tensor dy_tile = dy.narrow(1, row, row_count);  // (tokens, tile)
         at::Tensor tile = piece(scratch, 0, row_count, input_count);
-        at::Tensor weight_tile = weight.narrow(0, row, row_count);  // (tile, inputs)
-        if (weight.scalar_type() != x.scalar_type()) {
-            convert(weight_tile, tile);
-            weight_tile = tile;
+        if (!is_whole) {
+            at::Tensor weight_tile = weight.narrow(0, row, row_count);  // (tile, inputs)
+            if (weight.scalar_type() != x.scalar_type()) {
+                convert(weight_tile, tile);
+                weight_tile = tile;
+            }
+            multiply_input(dy_tile, weight_tile);
         }
-        if (add) {
-            target.addmm_(dy_tile, weight_tile);
-        } else {
-            at::mm_out(target, dy_tile, weight_tile);
-        }
-        add = true;
         sink.add(static_cast<uint64_t>(row * input_count), at::mm_out(tile, dy_tile.t(), x));
     }
 }

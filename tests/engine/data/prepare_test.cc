@@ -81,6 +81,22 @@ TEST_F(PrepareTest, the_tool_runs_once_until_something_changes) {
     EXPECT_EQ(folder_.read("runs"), "run\nrun\nrun\n");
 }
 
+// Whatever the tool may read of the model's folder.
+TEST_F(PrepareTest, every_file_of_the_tokenizer_counts) {
+    std::string last = prepare_data(options()).value().path;
+    fs::create_directory(folder_.path("model/additional_chat_templates"));
+    for (const std::string name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",
+          "additional_chat_templates/tool_use.jinja", "config.json", "generation_config.json"}) {
+        folder_.write("model/" + name, "{\"new\": 1}");
+        const auto prepared = prepare_data(options());
+        ASSERT_TRUE(prepared.ok()) << prepared.error().text();
+        EXPECT_NE(prepared->path, last) << name;
+        last = prepared->path;
+    }
+}
+
 TEST_F(PrepareTest, a_failure_carries_the_tools_words_and_leaves_nothing) {
     set_tool("echo half > \"$3\"; echo 'chat.jsonl:2: no role' >&2; exit 4");
     const auto prepared = prepare_data(options());

@@ -148,6 +148,7 @@ TEST(Llama, RefusesByNameAndValue) {
         {"rms_norm_eps", 0, "positive"},
         {"tie_word_embeddings", "yes", "\"yes\""},
         {"rope_theta", -1.0, "-1.0"},
+        {"max_position_embeddings", 1, "1"},  // no token could be predicted
     };
     for (const Row& row : rows) {
         json object = json::parse(version_5);
