@@ -39,7 +39,7 @@ constexpr Alias aliases[] = {
     {"max_seq_length", "max_length"},
     {"model_max_length", "max_length"},
     {"batch_size", "per_device_train_batch_size"},
-    {"train_batch_size", "per_device_train_batch_size"},
+    {"train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
     {"micro_batch_size", "per_device_train_batch_size"},
     {"eval_batch_size", "per_device_eval_batch_size"},
     {"val_batch_size", "per_device_eval_batch_size"},
@@ -117,6 +117,9 @@ constexpr ForeignSetting foreign_settings[] = {
     {"packed", "false", "", no_packing},
     {"val_size", "0|0.0", "", no_split},
     {"val_set_size", "0|0.0", "", no_split},
+    {"train_batch_size", "", "",
+     "in DeepSpeed it is the samples of a whole step: set per_device_train_batch_size and "
+     "gradient_accumulation_steps, whose product it is"},
     {"tokens_per_step", "", "", "not supported yet: set gradient_accumulation_steps"},
     {"save_strategy", "no|steps", "resume points are the commits of the store", no_saves},
     {"save_total_limit", "1|2", "the store keeps the newest commit and the one before it",

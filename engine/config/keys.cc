@@ -96,7 +96,7 @@ constexpr Key key_table[] = {
      RealField{[](RunConfig& c) -> auto& { return c.warmup_ratio; }, 0, 1}},
     {"warmup_steps", "warm-up in updates; wins over warmup_ratio",
      OptionalCountField{[](RunConfig& c) -> auto& { return c.warmup_steps; }, 0}},
-    {"weight_decay", "decoupled, as in AdamW",
+    {"weight_decay", "decoupled, as in AdamW; of every weight, those of norms too",
      RealField{[](RunConfig& c) -> auto& { return c.weight_decay; }, 0, 1e3}},
     {"adam_beta1", "decay of the first moment",
      RealField{[](RunConfig& c) -> auto& { return c.adam_beta1; }, 0, 1, open_above}},

@@ -19,7 +19,7 @@ namespace headrace::engine {
 template <typename T>
 using FieldOf = T& (*)(RunConfig&);
 
-// Far above any use, and low enough that products of three counts cannot overflow.
+// Far above any use, and low enough that products of two counts cannot overflow.
 inline constexpr int64_t count_max = 1'000'000'000;
 
 struct SwitchField {

@@ -26,6 +26,8 @@ namespace {
 constexpr std::string_view command_line = "command line";
 // A run file is a page; something much larger is a data file given by mistake.
 constexpr uintmax_t run_file_bytes_max = 1024 * 1024;
+// Far above any use, and low enough that no sum of a step's bytes can overflow.
+constexpr double step_tokens_max = 0x1p36;
 
 // One value as it was given, before its name is understood.
 struct Setting {
@@ -115,6 +117,7 @@ class Loader {
     bool set_foreign(const Setting& setting);
     void refuse_unknown(const Setting& setting);
     void fill_defaults();
+    void check_batch();
     void check_schedule();
     void check_loss_scale();
     void check_evaluation();
@@ -236,17 +239,41 @@ void Loader::fill_defaults() {
     if (!is_given("offload.gradients")) config.offload.gradients = config.dtype;
 }
 
+void Loader::check_batch() {
+    const RunConfig& config = loaded.config;
+    const auto length = static_cast<double>(config.max_length);
+    const double tokens = static_cast<double>(config.per_device_train_batch_size) *
+                          static_cast<double>(config.gradient_accumulation_steps) * length;
+    if (tokens > step_tokens_max) {
+        faults.push_back(fmt::format(
+            "per_device_train_batch_size ({}) x gradient_accumulation_steps ({}) x max_length ({}) "
+            "are {:.2g} tokens a step; the most is {:.2g}",
+            config.per_device_train_batch_size, config.gradient_accumulation_steps,
+            config.max_length, tokens, step_tokens_max));
+    }
+    const double eval_tokens = static_cast<double>(config.per_device_eval_batch_size) * length;
+    if (eval_tokens > step_tokens_max &&
+        config.per_device_eval_batch_size != config.per_device_train_batch_size) {
+        faults.push_back(fmt::format(
+            "per_device_eval_batch_size ({}) x max_length ({}) are {:.2g} tokens; the most is "
+            "{:.2g}",
+            config.per_device_eval_batch_size, config.max_length, eval_tokens, step_tokens_max));
+    }
+}
+
 void Loader::check_schedule() {
     RunConfig& config = loaded.config;
     if (config.max_steps && is_given("num_train_epochs")) {
         note(fmt::format("max_steps ({}) wins over num_train_epochs", *config.max_steps));
     }
+    if (config.warmup_steps == 0) {
+        // As in transformers: beside a ratio, the ratio was meant. Alone it is no warm-up, which a
+        // resolved config, where every key stands, must say in another way.
+        if (!is_given("warmup_ratio")) config.warmup_ratio = 0;
+        config.warmup_steps.reset();
+    }
     if (config.warmup_steps && is_given("warmup_ratio")) {
-        // As in transformers: 0 steps beside a ratio means that the ratio was meant.
-        if (*config.warmup_steps == 0)
-            config.warmup_steps.reset();
-        else
-            note(fmt::format("warmup_steps ({}) wins over warmup_ratio", *config.warmup_steps));
+        note(fmt::format("warmup_steps ({}) wins over warmup_ratio", *config.warmup_steps));
     }
     if (config.max_steps && config.warmup_steps && *config.warmup_steps > *config.max_steps) {
         fault(loaded.origins["warmup_steps"], "warmup_steps",
@@ -301,10 +328,13 @@ void Loader::check_emulation() {
 void Loader::check_keeping() {
     const RunConfig& config = loaded.config;
     if (!config.gradient_checkpointing) return;
-    for (const std::string_view key :
-         {"offload.advanced.blocks_kept_on_gpu", "offload.advanced.blocks_kept_in_ram",
-          "offload.advanced.blocks_kept_on_nvme"}) {
-        if (!is_given(key)) continue;
+    const AdvancedConfig& advanced = config.offload.advanced;
+    const std::pair<std::string_view, bool> counts[] = {
+        {"offload.advanced.blocks_kept_on_gpu", advanced.blocks_kept_on_gpu.has_value()},
+        {"offload.advanced.blocks_kept_in_ram", advanced.blocks_kept_in_ram.has_value()},
+        {"offload.advanced.blocks_kept_on_nvme", advanced.blocks_kept_on_nvme.has_value()}};
+    for (const auto& [key, is_a_number] : counts) {
+        if (!is_a_number) continue;
         fault(loaded.origins[std::string(key)], key,
               fmt::format("cannot be together with gradient_checkpointing ({}), which says it of "
                           "all blocks",
@@ -373,6 +403,7 @@ void Loader::finish() {
         if (value.empty()) faults.push_back(fmt::format("{} is missing: it has no default", name));
     }
     fill_defaults();
+    check_batch();
     check_schedule();
     check_loss_scale();
     check_evaluation();

@@ -186,6 +186,21 @@ TEST(LoadConfigTest, what_wins_over_what_is_noted) {
                 HasSubstr("warmup_steps: must be at most max_steps (5), but is 6"));
 }
 
+// No byte count of a step overflows: such a batch is refused before anything is counted.
+TEST(LoadConfigTest, an_absurd_batch_is_refused_with_its_tokens) {
+    const auto refused = [](const std::string& settings) {
+        const auto loaded = parse_config({.yaml = "model: m\ntrain_data: d.jsonl\n" + settings});
+        return loaded.ok() ? std::string() : loaded.error().text();
+    };
+    const std::string long_ones = "max_length: 131072\ngradient_accumulation_steps: 16384\n";
+    EXPECT_EQ(refused(long_ones + "per_device_train_batch_size: 32\n"), "");
+    EXPECT_THAT(refused(long_ones + "per_device_train_batch_size: 33\n"),
+                HasSubstr("per_device_train_batch_size (33) x gradient_accumulation_steps (16384) "
+                          "x max_length (131072) are 7.1e+10 tokens a step; the most is 6.9e+10"));
+    EXPECT_THAT(refused("max_length: 131072\nper_device_eval_batch_size: 1000000000\n"),
+                HasSubstr("per_device_eval_batch_size (1000000000)"));
+}
+
 TEST(LoadConfigTest, gradient_checkpointing_is_a_switch_or_left_open) {
     const auto value_of = [](const std::string& line) {
         const auto loaded = parse_config({.yaml = std::string(minimal) + line});

@@ -37,6 +37,36 @@ TEST(WriteConfigTest, the_resolved_config_gives_the_same_run) {
     }
 }
 
+// Keys that say the same thing in two ways, or that one of which excludes: a resolved config names
+// all of them.
+TEST(WriteConfigTest, every_resolved_config_is_read_again) {
+    for (const char* setting :
+         {"gradient_checkpointing=true", "gradient_checkpointing=false", "warmup_steps=0",
+          "warmup_steps=7", "warmup_ratio=0", "blocks_kept_in_ram=2", "update_twice=0.5",
+          "max_steps=9", "num_train_epochs=2.5", "save_steps=4", "commit=at_saves", "dtype=fp16",
+          "dtype=fp32", "optimizer_states=int8", "emulate=card.yaml", "trace=t.json",
+          "micro_batches_per_pass=1", "overlap=false", "nvme_write_limit=5TB"}) {
+        const auto loaded = parse_config({.yaml = "model: m\ntrain_data: d.jsonl\n",
+                                          .overrides = {setting, "nvme_paths=[/mnt/a]"}});
+        ASSERT_TRUE(loaded.ok()) << setting << loaded.error().text();
+        const auto again = parse_config({.yaml = resolved_yaml(*loaded)});
+        ASSERT_TRUE(again.ok()) << setting << "\n" << again.error().text();
+        EXPECT_EQ(again->config, loaded->config) << setting;
+    }
+}
+
+// As in transformers, a ratio beside 0 steps is meant; 0 steps alone are no warm-up.
+TEST(WriteConfigTest, no_warm_up_stays_none) {
+    const std::string head = "model: m\ntrain_data: d.jsonl\n";
+    const auto none = parse_config({.yaml = head + "warmup_steps: 0\n"});
+    ASSERT_TRUE(none.ok()) << none.error().text();
+    EXPECT_EQ(none->config.warmup_ratio, 0);
+    const auto again = parse_config({.yaml = resolved_yaml(*none)});
+    EXPECT_EQ(again->config.warmup_ratio, 0);
+    const auto meant = parse_config({.yaml = head + "warmup_steps: 0\nwarmup_ratio: 0.1\n"});
+    EXPECT_EQ(meant->config.warmup_ratio, 0.1);
+}
+
 TEST(WriteConfigTest, the_initial_run_file_is_accepted_as_it_is) {
     const std::string text = initial_yaml("org/name", "data/my chats.jsonl");
     const auto loaded = parse_config({.yaml = text});
