@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Holds plans against runs: step time, memory and drive space of real runs on this machine.
 
-usage: measure_forecast.py HEADRACE [--steps N] [--probe-seconds S] [--drive FOLDER] [--only TEXT]
-                           [--json FILE]
+usage: measure_forecast.py HEADRACE [--rounds N] [--steps N] [--probe-seconds S] [--drive FOLDER]
+                           [--only TEXT] [--json FILE]
 
 Fifteen configurations: SmolLM2 and a tiny wide model, over placements, budgets, passes and tokens.
 For each: `doctor --probe` (with the model's shape and tokens), a run of N steps, the probe again;
-then `plan` of the very run file on the means of both probes. None is dropped. A step's time is the
-median of all but the first three, which are unlike the rest: one updates nothing, two find places
-on the drive that were never written. Memory is the peak of the run's RSS beside the bytes of its
-slots and of the program; space is what the store's files take beside what was planned.
-Prints a Markdown table, and median and worst errors. Takes about a minute a row.
+then `plan` of the very run file on the means of the probes. None is dropped. With rounds all of
+them are gone through as often, and a configuration has the probes and the steps of every round: a
+machine that others share is another one a few minutes later. A step's time is the median of those
+after a run's warm-up, at most three steps that are unlike the rest: one updates nothing, two find
+places on the drive that were never written. Memory is the peak of a run's RSS beside the bytes of
+its slots and of the program; space is what the store's files take beside what was planned; of the
+round where they are farthest apart.
+Prints a Markdown table, and median and worst errors. Takes about a minute a row and round.
 """
 
 import argparse
@@ -24,7 +27,6 @@ import tempfile
 import threading
 from pathlib import Path
 
-WARM_UP_STEPS = 3
 ROOT = Path(__file__).resolve().parent.parent
 SMOLLM2 = ROOT / "models/smollm2-135m-instruct"  # scripts/prepare_model.py
 WIDE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
@@ -104,20 +106,19 @@ class Space:
         self.thread.join()
 
 
-def mean_of(first, second):
-    """A machine file whose numbers are the means of two: of rates, what takes the mean time for the
-    same work; sizes are the first one's."""
+def mean_of(machines):
+    """A machine file whose numbers are the means of several: of rates, what takes the mean time for
+    the same work; sizes are the first one's."""
     lines = []
-    for one, other in zip(first.splitlines(), second.splitlines()):
-        match = re.match(r"(  (\w+): )([\d.e+-]+)", one)
+    for same_line in zip(*(machine.splitlines() for machine in machines)):
+        match = re.match(r"(  (\w+): )[\d.e+-]+", same_line[0])
         if match and match.group(2) not in ("memory", "space"):
-            value = float(re.match(r"  \w+: ([\d.e+-]+)", other).group(1))
-            values = [float(match.group(3)), value]
+            values = [float(re.match(r"  \w+: ([\d.e+-]+)", line).group(1)) for line in same_line]
             is_rate = match.group(2) == "tflops" or match.group(2).endswith("per_s")
             mean = statistics.harmonic_mean if is_rate else statistics.fmean
             lines.append(f"{match.group(1)}{mean(values):.6g}")
         else:
-            lines.append(one)
+            lines.append(same_line[0])
     return "\n".join(lines) + "\n"
 
 
@@ -149,7 +150,7 @@ class Measurement:
             for i in range(64)), encoding="utf-8")
         return path
 
-    def train(self, name, model, tokens, settings, machine):
+    def train(self, model, tokens, settings, machine):
         output = self.folder / f"out-{model}"  # an export replaces those of its own model alone
         words = [f"{key}={value}" for key, value in settings.items()]
         uses_drive = "nvme" in str(settings.get("parameters")) + str(settings.get("optimizer"))
@@ -165,9 +166,11 @@ class Measurement:
                 env=environment(cache))
         lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
-        steps = [record["time_ms"] / 1e3 for record in records if "time_ms" in record]
-        return {"name": name, "model": model, "words": run_words, "steps": steps[WARM_UP_STEPS:],
-                "space_bytes": space.most, "end": records[-1]}
+        steps = [record["time_ms"] / 1e3 for record in records
+                 if "time_ms" in record and not record["warm_up"]]
+        if not steps:
+            raise SystemExit(f"--steps {self.arguments.steps}: all of them were of the warm-up")
+        return {"words": run_words, "steps": steps, "space_bytes": space.most, "end": records[-1]}
 
     def plan(self, measured, machine):
         path = self.folder / "mean.yaml"
@@ -179,23 +182,44 @@ def environment(cache):
     return {**os.environ, "XDG_CACHE_HOME": str(cache)}
 
 
-def compare(measured, plan, machine):
-    end = measured["end"]
-    slots = end["gpu_bytes"] + end["ram_bytes"]
-    program = end["baseline_rss_bytes"]
-    return {
-        "configuration": f"{measured['model']}: {measured['name']}",
-        "planned_s": number(plan, r"step\s+([\d.e+]+) s", "step"),
-        "measured_s": statistics.median(measured["steps"]),
-        "steps_s": measured["steps"],
-        "slots_and_program_bytes": slots + program, "peak_rss_bytes": end["peak_rss_bytes"],
-        "planned_space_bytes": end["nvme_bytes"], "space_bytes": measured["space_bytes"],
-        "machine": machine, "plan": plan, "end": end}
+def bytes_of(run):
+    """Of memory and of the drive, planned and taken."""
+    end = run["end"]
+    return {"slots_and_program_bytes":
+                end["gpu_bytes"] + end["ram_bytes"] + end["baseline_rss_bytes"],
+            "peak_rss_bytes": end["peak_rss_bytes"],
+            "planned_space_bytes": end["nvme_bytes"], "space_bytes": run["space_bytes"]}
 
 
-def excess(planned, measured):
-    """How far beyond 3% and 50 MB a measurement is from its plan; 0: within."""
-    return max(0.0, abs(measured - planned) - 0.03 * planned - 50e6)
+def excess(sizes):
+    """How far beyond 3% and 50 MB memory or space is from its plan; 0: within."""
+    return max(max(0.0, abs(sizes[taken] - sizes[planned]) - 0.03 * sizes[planned] - 50e6)
+               for planned, taken in [("slots_and_program_bytes", "peak_rss_bytes"),
+                                      ("planned_space_bytes", "space_bytes")])
+
+
+class Configuration:
+    """What was measured of one of them, in all rounds, and its plan by all probes."""
+
+    def __init__(self, name, model, tokens, settings):
+        self.name, self.model, self.tokens, self.settings = name, model, tokens, settings
+        self.machines, self.runs = [], []
+
+    def measure(self, measurement):
+        before = measurement.probe(self.model, self.tokens)
+        self.runs.append(measurement.train(self.model, self.tokens, self.settings, before))
+        self.machines += [before, measurement.probe(self.model, self.tokens)]
+
+    def compare(self, measurement):
+        machine = mean_of(self.machines)
+        plan = measurement.plan(self.runs[-1], machine)
+        steps = [step for run in self.runs for step in run["steps"]]
+        return {
+            "configuration": f"{self.model}: {self.name}",
+            "planned_s": number(plan, r"step\s+([\d.e+]+) s", "step"),
+            "measured_s": statistics.median(steps), "steps_s": steps,
+            **max((bytes_of(run) for run in self.runs), key=excess),
+            "machines": self.machines, "plan": plan, "ends": [run["end"] for run in self.runs]}
 
 
 def table(rows):
@@ -210,9 +234,7 @@ def table(rows):
             f"| {one['configuration']} | {one['planned_s']:.3g} | {one['measured_s']:.3g} "
             f"| {ratio:.2f} | {mb['slots_and_program_bytes']:.0f} / {mb['peak_rss_bytes']:.0f} "
             f"| {mb['planned_space_bytes']:.0f} / {mb['space_bytes']:.0f} |")
-    beyond = [one["configuration"] for one in rows
-              if excess(one["slots_and_program_bytes"], one["peak_rss_bytes"]) > 0
-              or excess(one["planned_space_bytes"], one["space_bytes"]) > 0]
+    beyond = [one["configuration"] for one in rows if excess(one) > 0]
     lines += ["", f"Time: median error {100 * statistics.median(errors):.0f}%, worst "
               f"{100 * max(errors):.0f}%, of {len(rows)} configurations. Memory and space beyond "
               f"3% + 50 MB: {', '.join(beyond) or 'none'}."]
@@ -222,6 +244,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("headrace", type=lambda text: Path(text).resolve())
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--probe-seconds", type=float, default=6)
     parser.add_argument("--drive", type=Path, default=ROOT / "runs", help="where stores are put")
@@ -229,10 +252,9 @@ def main():
     parser.add_argument("--smollm2", type=Path, default=SMOLLM2, help="its folder")
     parser.add_argument("--json", type=Path, help="a file for everything that was measured")
     arguments = parser.parse_args()
-    if arguments.steps <= WARM_UP_STEPS:
-        parser.error(f"--steps {arguments.steps}: the first {WARM_UP_STEPS} are not measured")
     arguments.drive.mkdir(exist_ok=True)
-    rows = []
+    configurations = [Configuration(*one) for one in CONFIGURATIONS
+                      if arguments.only in f"{one[1]}: {one[0]}"]
     with tempfile.TemporaryDirectory(prefix="forecast-", dir=arguments.drive) as temporary:
         folder = Path(temporary)
         shape = folder / "wide.json"
@@ -240,14 +262,12 @@ def main():
         run([arguments.headrace, "random-model", shape, folder / "wide"])
         models = {"smollm2": arguments.smollm2.resolve(), "wide": folder / "wide"}
         measurement = Measurement(arguments, folder, models)
-        for name, model, tokens, settings in CONFIGURATIONS:
-            if arguments.only not in f"{model}: {name}":
-                continue
-            before = measurement.probe(model, tokens)
-            measured = measurement.train(name, model, tokens, settings, before)
-            machine = mean_of(before, measurement.probe(model, tokens))
-            rows.append(compare(measured, measurement.plan(measured, machine), machine))
-            print(table(rows).splitlines()[len(rows) + 1], file=sys.stderr, flush=True)
+        for _ in range(arguments.rounds):
+            for one in configurations:
+                one.measure(measurement)
+                print(table([one.compare(measurement)]).splitlines()[2], file=sys.stderr,
+                      flush=True)
+            rows = [one.compare(measurement) for one in configurations]
             if arguments.json:
                 arguments.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     print(table(rows))

@@ -22,7 +22,6 @@ import tempfile
 import time
 from pathlib import Path
 
-WARM_UP_STEPS = 3
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "models/smollm2-135m-instruct"  # scripts/prepare_model.py
 DATA = "data/devil/train.jsonl"  # scripts/prepare_devil.py
@@ -66,9 +65,11 @@ class Run:
 
 
 def step_ms(records):
-    """The median of the steps after the first three, which read what was never written."""
-    return statistics.median(r["time_ms"] for r in records
-                             if r.get("step", 0) > WARM_UP_STEPS and "loss" in r)
+    """The median of the steps after the warm-up, which on nvme reads what was never written."""
+    times_ms = [r["time_ms"] for r in records if "loss" in r and not r["warm_up"]]
+    if not times_ms:
+        raise SystemExit("--steps: all of them were of the warm-up")
+    return statistics.median(times_ms)
 
 
 def measure(headrace, folder, steps):
@@ -107,8 +108,6 @@ def main():
     parser.add_argument("--drive", type=Path, default=ROOT / "runs", help="a folder on the drive")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    if arguments.steps <= WARM_UP_STEPS:
-        parser.error(f"--steps {arguments.steps}: the first {WARM_UP_STEPS} are not measured")
     arguments.drive.mkdir(parents=True, exist_ok=True)
     rounds = []
     with tempfile.TemporaryDirectory(prefix="resume-", dir=arguments.drive) as temporary:

@@ -88,6 +88,7 @@ Status MetricsFile::append(const StepRecord& record) {
                  {"micro_batches", record.micro_batch_count},
                  {"masked_micro_batches", record.masked_micro_batch_count},
                  {"skipped", record.is_skipped},
+                 {"warm_up", record.is_warm_up},
                  {"nvme_read_bytes", record.nvme_read_bytes},
                  {"nvme_write_bytes", record.nvme_write_bytes},
                  {"nvme_gb_per_s", record.nvme_gb_per_s()}};

@@ -33,6 +33,7 @@ struct StepRecord {
     uint64_t nvme_read_bytes = 0;
     uint64_t nvme_write_bytes = 0;
     bool is_skipped = false;             // no update: not finite, or nothing to train
+    bool is_warm_up = false;             // unlike those that follow: tells nothing of their time
     std::optional<double> loss_scale{};  // of fp16 gradients; of this step
     std::string emulated{};              // the card that was pretended; empty: none
 

@@ -60,6 +60,7 @@ StepRecord RunReport::record_of(const StepOutcome& outcome) const {
                       .micro_batch_count = run_.batches.micro_batch_count_of(outcome.step),
                       .masked_micro_batch_count = outcome.counts.masked_micro_batch_count,
                       .is_skipped = outcome.verdict == offload::Verdict::skip,
+                      .is_warm_up = std::ssize(step_ms_) < warm_up_step_count(),
                       .emulated = emulated()};
     if (has_loss_scale(config())) record.loss_scale = outcome.loss_scale;
     return record;
@@ -124,6 +125,10 @@ void RunReport::finish(const RunEnd& end) {
     log(metrics_->append(metrics));
 }
 
+int64_t RunReport::warm_up_step_count() const {
+    return offload::warm_up_step_count(run_.placed.placement.plan);
+}
+
 // What the run was, took and made.
 std::vector<Metric> RunReport::facts_of(const RunEnd& end) const {
     const Placement& placement = run_.placed.placement;
@@ -164,7 +169,7 @@ std::vector<Metric> RunReport::facts_of(const RunEnd& end) const {
 // it, of all but the first.
 void RunReport::compare_with_plan(std::vector<Metric>& metrics) const {
     if (step_ms_.size() < 2) return;
-    const int64_t warm_up = warm_up_step_count(run_.placed.placement.plan);
+    const int64_t warm_up = warm_up_step_count();
     const int64_t skipped = std::ssize(step_ms_) > warm_up ? warm_up : 1;
     std::vector<double> sorted_ms(step_ms_.begin() + skipped, step_ms_.end());
     std::ranges::sort(sorted_ms);

@@ -67,6 +67,7 @@ class RunReport {
   private:
     const RunConfig& config() const { return run_.inputs.config; }
     std::string emulated() const { return run_.card != nullptr ? run_.card->machine.name : ""; }
+    int64_t warm_up_step_count() const;
     StepRecord record_of(const StepOutcome& outcome) const;
     std::vector<Metric> facts_of(const RunEnd& end) const;
     void compare_with_plan(std::vector<Metric>& metrics) const;

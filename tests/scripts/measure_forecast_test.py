@@ -30,9 +30,10 @@ def row(planned_s, measured_s, peak_mb=1000, space_mb=2000):
 
 
 class MeasureForecastTest(unittest.TestCase):
-    def test_rates_are_the_means_of_both_probes_and_sizes_the_first_ones(self):
-        mean = forecast.mean_of(MACHINE.format(tflops="0.1", flush="2e-1"),
-                                MACHINE.format(tflops="0.3", flush="4e-1").replace("100", "90"))
+    def test_rates_are_the_means_of_all_probes_and_sizes_the_first_ones(self):
+        mean = forecast.mean_of([
+            MACHINE.format(tflops="0.1", flush="2e-1"),
+            MACHINE.format(tflops="0.3", flush="4e-1").replace("100", "90")])
         self.assertIn("  tflops: 0.15\n", mean)  # 1 of work in 10 and in 3.3 s: 6.7 s
         self.assertIn("  flush_ms: 0.3\n", mean)
         self.assertIn("  memory: 100 ", mean)
@@ -46,9 +47,10 @@ class MeasureForecastTest(unittest.TestCase):
         self.assertIn("beyond 3% + 50 MB: none", text)
 
     def test_bytes_beyond_the_tolerance_are_named(self):
-        self.assertEqual(forecast.excess(1000e6, 1079e6), 0)
-        self.assertAlmostEqual(forecast.excess(1000e6, 1081e6), 1e6)
-        self.assertAlmostEqual(forecast.excess(1000e6, 919e6), 1e6)
+        self.assertEqual(forecast.excess(row(1, 1, peak_mb=1079)), 0)
+        self.assertAlmostEqual(forecast.excess(row(1, 1, peak_mb=1081)), 1e6)
+        self.assertAlmostEqual(forecast.excess(row(1, 1, peak_mb=919)), 1e6)
+        self.assertAlmostEqual(forecast.excess(row(1, 1, space_mb=2111)), 1e6)
         self.assertIn("beyond 3% + 50 MB: tiny: somewhere",
                       forecast.table([row(1, 1, space_mb=2200)]))
 

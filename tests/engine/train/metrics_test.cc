@@ -37,6 +37,7 @@ TEST(MetricsTest, each_line_is_valid_at_once) {
     EXPECT_EQ(step["tokens_per_s"], 2000);
     EXPECT_EQ(step["nvme_gb_per_s"], 5);
     EXPECT_EQ(step["skipped"], false);
+    EXPECT_EQ(step["warm_up"], false);
 
     ASSERT_TRUE(file->append(EvalRecord{.step = 0, .loss = 4.5}));
     const std::vector<Metric> metrics = {

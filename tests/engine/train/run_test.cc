@@ -33,6 +33,7 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     EXPECT_EQ(told.steps[0].micro_batch_count, 4);
     EXPECT_EQ(told.steps[2].micro_batch_count, 2);
     EXPECT_EQ(told.evaluations.size(), 2u);
+    for (const StepRecord& step : told.steps) EXPECT_TRUE(step.is_warm_up) << step.step;
     const json on_nvme = last_metrics();
     EXPECT_GT(on_nvme["nvme_bytes"], 0);
     const Checkpoint trained = Checkpoint::open(folder_.path("out/model")).value();
@@ -43,7 +44,10 @@ TEST_F(TrainRun, acc_4_TenMicroBatchesAreThreeUpdates) {
     config_.offload.parameters = TierShares::all_on(Tier::gpu);
     config_.offload.optimizer = TierShares::all_on(Tier::ram);
     config_.offload.nvme_paths.clear();
-    ASSERT_TRUE(run(model).status.ok());
+    const Told in_memory = run(model);
+    ASSERT_TRUE(in_memory.status.ok());
+    EXPECT_TRUE(in_memory.steps[0].is_warm_up) << "it updates nothing";
+    EXPECT_FALSE(in_memory.steps[1].is_warm_up);
     const json resident = last_metrics();
     EXPECT_EQ(resident["nvme_bytes"], 0);
     for (const char* key : {"weights_sha256", "states_sha256", "history_sha256"}) {
