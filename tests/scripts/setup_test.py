@@ -7,6 +7,7 @@ called; nothing is installed. The script runs whole, in folders with a space in 
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -24,6 +25,35 @@ STAND_INS = {
 }
 # A python that records what pip was asked for.
 PYTHON = '#!/bin/sh\necho "python $*" >>"$FAKE/calls"\n'
+
+
+ROOT = SCRIPTS.parent
+# Debian's package of each thing that cmake looks for; those that come with the tools have none.
+PACKAGE_OF = {
+    "Threads": None, "CUDAToolkit": None, "Torch": None, "PkgConfig": "pkg-config",
+    "fmt": "libfmt-dev", "spdlog": "libspdlog-dev", "nlohmann_json": "nlohmann-json3-dev",
+    "yaml-cpp": "libyaml-cpp-dev", "CLI11": "libcli11-dev", "OpenSSL": "libssl-dev",
+    "liburing": "liburing-dev", "hwloc": "libhwloc-dev", "libxxhash": "libxxhash-dev",
+    "TBB": "libtbb-dev", "GTest": "libgtest-dev", "benchmark": "libbenchmark-dev"}
+
+
+class PackagesTest(unittest.TestCase):
+    def test_everything_that_cmake_looks_for_is_installed(self):
+        setup = (SCRIPTS / "setup").read_text()
+        packages = re.search(r"packages=\((.*?)\n\)", setup, re.DOTALL).group(1).split()
+        wanted = set()
+        for file in [ROOT / "CMakeLists.txt", *(path for name in (
+                "cmake", "offload", "nvme", "cpu_adam", "kernels", "engine", "tests")
+                for path in (ROOT / name).rglob("*") if path.name == "CMakeLists.txt"
+                or path.suffix == ".cmake")]:
+            text = file.read_text()
+            wanted |= set(re.findall(r"find_package\((\S+)", text))
+            wanted |= set(re.findall(r"IMPORTED_TARGET (\S+)\)", text))
+        self.assertLess({"OpenSSL", "liburing", "GTest"}, wanted)
+        for name in wanted:
+            self.assertIn(name, PACKAGE_OF, "which package has it?")
+            if PACKAGE_OF[name]:
+                self.assertIn(PACKAGE_OF[name], packages)
 
 
 class SetupTest(unittest.TestCase):
