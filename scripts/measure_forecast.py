@@ -247,7 +247,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--probe-seconds", type=float, default=6)
-    parser.add_argument("--drive", type=Path, default=ROOT / "runs", help="where stores are put")
+    parser.add_argument("--drive", type=lambda text: Path(text).resolve(), default=ROOT / "runs",
+                        help="where stores are put")
     parser.add_argument("--only", default="", help="configurations that contain this text")
     parser.add_argument("--smollm2", type=Path, default=SMOLLM2, help="its folder")
     parser.add_argument("--json", type=Path, help="a file for everything that was measured")

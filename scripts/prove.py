@@ -98,7 +98,7 @@ def main():
     headrace, run_file, runs = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     for name in ("resident", "confined"):
         shutil.rmtree(runs / name, ignore_errors=True)
-    base = [headrace, "train", run_file]
+    base = [headrace, "train", run_file, "overwrite_output_dir=true"]  # of an interrupted proof
 
     print("\nprove: everything in memory", file=sys.stderr)
     train([*base, f"output_dir={runs}/resident", *RESIDENT])
