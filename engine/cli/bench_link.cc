@@ -46,13 +46,18 @@ struct Samples {
     std::vector<double> h2d, d2h, both, both_beside, update, update_beside, stream;
 };
 
+// Of one tier: what goes and what comes.
+uint64_t slab_bytes(const BenchLinkCommand& command) {
+    return offload::align_up(2 * command.size_bytes, offload::page_bytes);
+}
+
 class Bench {
   public:
     Bench(const BenchLinkCommand& command, const LinkBenchContext& context)
         : command_(command),
           context_(context),
-          memory_({.gpu_capacity_bytes = 2 * command.size_bytes,
-                   .ram_capacity_bytes = 2 * command.size_bytes}) {}
+          memory_({.gpu_capacity_bytes = slab_bytes(command),
+                   .ram_capacity_bytes = slab_bytes(command)}) {}
 
     static UpdateLoad::Options load_of(const BenchLinkCommand& command, uint32_t core_count) {
         return {.update_thread_count = command.update_thread_count,
@@ -76,13 +81,13 @@ class Bench {
 };
 
 Status Bench::prepare() {
-    const auto card = memory_.take(Tier::gpu, 2 * command_.size_bytes);
+    const auto card = memory_.take(Tier::gpu, slab_bytes(command_));
     if (!card) return card.error();
-    const auto ram = memory_.take(Tier::ram, 2 * command_.size_bytes);
+    const auto ram = memory_.take(Tier::ram, slab_bytes(command_));
     if (!ram) return ram.error();
     std::memset(card->data(), 1, card->size());
     std::memset(ram->data(), 2, ram->size());
-    const uint64_t half_bytes = command_.size_bytes;
+    const uint64_t half_bytes = command_.size_bytes;  // the rest fills up a page
     h2d_ = {.target = card->first(half_bytes),
             .source = ram->first(half_bytes),
             .block_bytes = command_.block_bytes};

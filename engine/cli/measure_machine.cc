@@ -191,7 +191,8 @@ Status Measurer::take_link() {
     machine().memory_bytes_per_s = std::max(
         figures.stream_bytes_per_s, 2 * std::max(link.h2d_bytes_per_s, link.d2h_bytes_per_s));
     machine().update_parameters_per_s = figures.update_parameters_per_s;
-    machine().update_cores = options_.update_thread_count;
+    // More threads than cores keep no more cores busy.
+    machine().update_cores = std::min<double>(options_.update_thread_count, machine().core_count);
     note("link.h2d_gb_per_s", "headrace bench link: one thread copies, blocks of 4 MiB");
     note("link.d2h_gb_per_s", "the same, back");
     note("link.both_ways", fmt::format("both at once {} GB/s, beside an update {} GB/s",

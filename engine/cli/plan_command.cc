@@ -95,6 +95,14 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     if (Status status = fit_length(*loaded, model->config, nullptr); !status) return status;
     if (command.machine_file.empty()) limit_to_free_space(config, model->config, *machine);
     if (command.rank_count > 0) {
+        if (command.is_json || !command.html_file.empty() ||
+            !config.offload.advanced.trace.empty()) {
+            return offload::Error{
+                offload::ErrorCode::usage,
+                "--ranks is judged by arithmetic, in a few lines: there is no step to draw "
+                "or to print as JSON",
+                "leave out --json, --html and trace="};
+        }
         const auto judged = judge_ranks(command, config, model->config, *machine);
         if (!judged) return judged.error();
         return context.terminal.print(*judged);

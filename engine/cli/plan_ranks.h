@@ -15,7 +15,7 @@ namespace headrace::engine {
 
 // Where the run file puts parameters and optimizer states on one tier they lie there, else on the
 // card; the machine is one node. The lines to print. Errors: usage (weights off the card below
-// stage 3, more ranks a node than ranks), does_not_fit with the nearest that fits.
+// stage 3), does_not_fit with the nearest that fits.
 offload::Result<std::string> judge_ranks(const PlanCommand& command, const RunConfig& config,
                                          const LlamaConfig& model, const MachineFile& machine);
 

@@ -46,7 +46,8 @@ Result<RehearsalSource> read_rehearsal(const std::string& what,
                                .eval_data = std::nullopt,
                                .machine = std::move(*machine)};
     }
-    if (Status status = check_run(loaded->config, environment); !status) return status.error();
+    if (Status status = check_run(loaded->config, Leaves::nothing, environment); !status)
+        return status.error();
     Result<RunInputs> run = read_run_inputs(std::move(*loaded), environment);
     if (!run) return run.error();
     return RehearsalSource{.loaded = std::move(run->loaded),

@@ -133,7 +133,7 @@ Status check_apart(const fs::path& output_dir, const fs::path& model_folder) {
 
 }  // namespace
 
-Status check_run(const RunConfig& config, const Environment& environment) {
+Status check_run(const RunConfig& config, Leaves leaves, const Environment& environment) {
     // Each would train the whole model and write the same output_dir.
     if (!environment.several_processes.empty()) {
         return Error{ErrorCode::usage,
@@ -157,8 +157,10 @@ Status check_run(const RunConfig& config, const Environment& environment) {
     const Result<ModelShape> model = read_model_shape(config.model, environment);
     if (!model) return model.error();
     if (Status status = check_apart(config.output_dir, model->folder); !status) return status;
-    const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model->config));
-    if (Status status = check_room(config.output_dir, result_bytes); !status) return status;
+    if (leaves == Leaves::a_model && !*card) {
+        const uint64_t result_bytes = bytes_of(config.dtype, parameter_count(model->config));
+        if (Status status = check_room(config.output_dir, result_bytes); !status) return status;
+    }
     const Result<Checkpoint> checkpoint = Checkpoint::open(model->folder);
     if (!checkpoint) return checkpoint.error();
     return checkpoint->check_against(layers_of(model->config));

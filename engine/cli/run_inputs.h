@@ -24,10 +24,13 @@ struct RunInputs {
     std::vector<std::string> notes;  // one line each: what was cut, dropped, prepared
 };
 
+// What stays in output_dir at the end. An emulated run leaves nothing either.
+enum class Leaves : uint8_t { a_model, nothing };
+
 // What is quickly seen and would spoil the run is told before text becomes tokens: the device, the
 // model's shape and the headers of its weights, paths that are missing or may not be written to, no
 // room for the trained model. Writes nothing. Error: usage, does_not_fit, bad_data or failed.
-offload::Status check_run(const RunConfig& config, const Environment& environment);
+offload::Status check_run(const RunConfig& config, Leaves leaves, const Environment& environment);
 
 // A sample longer than the model's positions has no meaning to it: lowers max_length to them where
 // it was a default, with a note if somebody wants it. Error: usage, where it was asked for.

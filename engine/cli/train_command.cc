@@ -75,7 +75,7 @@ offload::Status check_earlier_start(const RunConfig& config) {
 offload::Status run_command(const TrainCommand& command, const CommandContext& context) {
     Result<LoadedConfig> loaded = load_config(command.run_file, command.overrides);
     if (!loaded) return loaded.error();
-    const Status possible = check_run(loaded->config, context.environment);
+    const Status possible = check_run(loaded->config, Leaves::a_model, context.environment);
     if (!possible) return possible.error();
     const offload::Status earlier = check_earlier_start(loaded->config);
     if (!earlier) return earlier.error();

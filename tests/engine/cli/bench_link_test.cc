@@ -48,6 +48,16 @@ TEST(BenchLinkTest, every_row_is_measured_and_held_against_its_ceiling) {
     EXPECT_EQ(json[0]["against"], "half of the stream of 2 cores");
 }
 
+// As `--size 5MB --block 1MB` asks for: no multiple of a page.
+TEST(BenchLinkTest, a_size_in_powers_of_ten_is_one_too) {
+    BenchLinkCommand decimal = command();
+    decimal.size_bytes = 1'000'001;
+    decimal.block_bytes = 10'001;
+    const auto bench = bench_link(decimal, {.core_count = 2, .free_bytes = offload::gib});
+    ASSERT_TRUE(bench.ok()) << bench.error().text();
+    EXPECT_GT(bench->figures.both_bytes_per_s, 0);
+}
+
 TEST(BenchLinkTest, what_does_not_fit_is_refused_with_the_numbers) {
     const auto bench = bench_link(command(), {.core_count = 2, .free_bytes = offload::mib});
     ASSERT_FALSE(bench.ok());

@@ -72,6 +72,14 @@ class PlanLinesTest(unittest.TestCase):
         self.assertNotEqual(emulated["lanes"]["cpu"], card["lanes"]["cpu"])
         self.refused(["emulate", "absent.yaml"], "--machine", self.host, "emulate=absent.yaml")
 
+    def test_ranks_are_judged_in_lines_alone(self):
+        ranks = ["--machine", CARD, "--ranks", "64", "--stage", "3"]
+        self.assertIn("64 ranks", self.plan(*ranks))
+        drawing = self.folder / "ranks.html"
+        for more in (["--json"], ["--html", drawing], [f"trace={self.folder / 'ranks.json'}"]):
+            self.refused(["--ranks", "leave out --json"], *ranks, *more)
+        self.assertFalse(drawing.exists())
+
     def test_a_plan_for_another_machine_needs_no_folder(self):
         for setting in ("parameters=nvme", "optimizer=nvme", "commit=at_saves", "save_steps=5",
                         "nvme_budget=2TiB", "nvme_write_limit=500TB"):

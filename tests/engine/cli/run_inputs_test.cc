@@ -97,6 +97,29 @@ TEST_F(RunInputsTest, what_is_wrong_is_told_with_its_kind) {
     EXPECT_FALSE(fs::exists(folder_.path("run")));
 }
 
+// A model that finds no room in output_dir is refused before it is trained, but only where one is
+// left there.
+TEST_F(RunInputsTest, room_is_asked_for_what_stays) {
+    std::string huge = folder_.read("model/config.json");
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"64,", "1048576,"},
+                                   {"\"vocab_size\": 259", "\"vocab_size\": 2000000"}}) {
+        huge.replace(huge.find(from), from.size(), to);
+    }
+    folder_.write("model/config.json", huge);
+    const auto checked = [&](Leaves leaves, const std::string& more) {
+        const auto loaded = load_config(
+            "", {"model=" + folder_.path("model"), "train_data=" + folder_.path("train.jsonl"),
+                 "output_dir=" + folder_.path("run"), more});
+        CHECK_TEXT(loaded.ok(), loaded.error().text());
+        return check_run(loaded->config, leaves, {}).error();
+    };
+    EXPECT_EQ(checked(Leaves::a_model, "seed=1").code, ErrorCode::does_not_fit);
+    EXPECT_THAT(checked(Leaves::a_model, "seed=1").text(), HasSubstr("the trained model needs"));
+    EXPECT_EQ(checked(Leaves::nothing, "seed=1").code, ErrorCode::bad_data) << "it has no weights";
+    const std::string card = "emulate=" HEADRACE_CONFIGS "/hardware/rtx4090.yaml";
+    EXPECT_EQ(checked(Leaves::a_model, card).code, ErrorCode::bad_data);
+}
+
 TEST_F(RunInputsTest, the_resolved_config_is_written_whole) {
     const auto inputs = read({"seed=7"});
     ASSERT_TRUE(inputs.ok()) << inputs.error().text();
