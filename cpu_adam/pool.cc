@@ -1,6 +1,7 @@
 #include "cpu_adam/pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "offload/check.h"
 #include "offload/part.h"
@@ -38,17 +39,14 @@ UpdatePool::UpdatePool(uint32_t thread_count) : thread_count_(thread_count) {
     CHECK_GE(thread_count, 1u);
     workers_.reserve(thread_count - 1);
     for (uint32_t index = 1; index < thread_count; ++index) {
-        workers_.emplace_back([this, index] { work(index); });
+        workers_.emplace_back(
+            [this, index](std::stop_token stop) { work(std::move(stop), index); });
     }
 }
 
 UpdatePool::~UpdatePool() {
-    {
-        const std::lock_guard lock(mutex_);
-        CHECK_EQ(working_count_, 0u);
-        stopping_ = true;
-    }
-    task_given_.notify_all();
+    const std::lock_guard lock(mutex_);
+    CHECK_EQ(working_count_, 0u);
 }
 
 void UpdatePool::do_share(const Task& task, uint32_t thread_index) const {
@@ -69,14 +67,13 @@ void UpdatePool::do_share(const Task& task, uint32_t thread_index) const {
     }
 }
 
-void UpdatePool::work(uint32_t thread_index) {
+void UpdatePool::work(std::stop_token stop, uint32_t thread_index) {
     uint64_t tasks_seen = 0;
     while (true) {
         Task task;
         {
             std::unique_lock lock(mutex_);
-            task_given_.wait(lock, [&] { return stopping_ || task_number_ != tasks_seen; });
-            if (stopping_) return;
+            if (!task_given_.wait(lock, stop, [&] { return task_number_ != tasks_seen; })) return;
             tasks_seen = task_number_;
             task = task_;
         }

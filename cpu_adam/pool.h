@@ -31,6 +31,7 @@ ElementRange range_of(ThreadShare share, uint64_t element_count);
 class UpdatePool {
   public:
     // thread_count, at least 1 (CHECK), counts the caller of update: one less is started.
+    // Where the system refuses, its std::system_error passes; those that run are ended first.
     explicit UpdatePool(uint32_t thread_count);
     ~UpdatePool();
     UpdatePool(const UpdatePool&) = delete;
@@ -49,21 +50,20 @@ class UpdatePool {
         PartUpdate part;
     };
 
-    void work(uint32_t thread_index);
+    void work(std::stop_token stop, uint32_t thread_index);
     void do_share(const Task& task, uint32_t thread_index) const;
 
     const uint32_t thread_count_;
     std::mutex calls_;  // held through one update
 
     std::mutex mutex_;  // guards all below
-    std::condition_variable task_given_;
+    std::condition_variable_any task_given_;
     std::condition_variable task_done_;
     Task task_;
     uint64_t task_number_ = 0;    // tasks given so far
     uint32_t working_count_ = 0;  // workers that have not finished the current one
-    bool stopping_ = false;
 
-    std::vector<std::jthread> workers_;  // last: joined before what they use goes
+    std::vector<std::jthread> workers_;  // last: stopped and joined before what they use goes
 };
 
 }  // namespace headrace::cpu_adam

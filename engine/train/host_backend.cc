@@ -15,15 +15,12 @@ HostBackend::HostBackend(Executor& executor, offload::Store* store,
     : executor_(executor), store_(store), on_lane_start_(std::move(on_lane_start)) {
     CHECK(on_lane_start_);
     for (const LaneKind kind : {LaneKind::gpu, LaneKind::h2d, LaneKind::d2h, LaneKind::cpu}) {
-        threads_.emplace_back([this, kind] { work(kind); });
+        threads_.emplace_back([this, kind](std::stop_token stop) { work(std::move(stop), kind); });
     }
 }
 
 HostBackend::~HostBackend() {
     for (const int count : in_flight_) CHECK_EQ(count, 0);
-    std::lock_guard lock(mutex_);
-    is_stopping_ = true;
-    for (LaneQueue& queue : queues_) queue.given.notify_all();
 }
 
 void HostBackend::begin(Borders borders) {
@@ -57,15 +54,14 @@ void HostBackend::start_on_store(const Ticket& ticket) {
                        });
 }
 
-void HostBackend::work(LaneKind kind) {
+void HostBackend::work(std::stop_token stop, LaneKind kind) {
     on_lane_start_(kind);
     LaneQueue& queue = queue_of(kind);
     while (true) {
         Given given;
         {
             std::unique_lock lock(mutex_);
-            queue.given.wait(lock, [&] { return is_stopping_ || !queue.tickets.empty(); });
-            if (queue.tickets.empty()) return;
+            if (!queue.given.wait(lock, stop, [&] { return !queue.tickets.empty(); })) return;
             given = queue.tickets.front();
             queue.tickets.pop_front();
         }

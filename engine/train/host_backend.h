@@ -51,11 +51,11 @@ class HostBackend final : public offload::Backend {
         int64_t given_ns = 0;
     };
     struct LaneQueue {
-        std::condition_variable given;
+        std::condition_variable_any given;
         std::deque<Given> tickets;
     };
 
-    void work(offload::LaneKind kind);
+    void work(std::stop_token stop, offload::LaneKind kind);
     void start_on_store(const offload::Ticket& ticket);
     void finish(offload::Completion completion);
     LaneQueue& queue_of(offload::LaneKind kind) { return queues_[static_cast<size_t>(kind)]; }
@@ -70,9 +70,8 @@ class HostBackend final : public offload::Backend {
     std::array<LaneQueue, offload::lane_kind_count> queues_;
     std::condition_variable completed_;
     std::deque<offload::Completion> completions_;
-    bool is_stopping_ = false;
 
-    std::vector<std::jthread> threads_;  // last: joined before what they use goes
+    std::vector<std::jthread> threads_;  // last: stopped and joined before what they use goes
 };
 
 }  // namespace headrace::engine

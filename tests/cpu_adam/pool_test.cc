@@ -4,10 +4,14 @@
 #include "cpu_adam/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <fstream>
+#include <system_error>
 #include <thread>
 
 #include "tests/cpu_adam/adam_reference.h"
@@ -48,6 +52,26 @@ double process_cpu_s() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// With no address space for another stack the system starts no thread: that is told, and those that
+// were started are ended.
+TEST(UpdatePoolDeathTest, threads_that_cannot_be_started_are_no_hang) {
+    const auto make_too_many = [] {
+        ::alarm(20);  // a hang ends the child by a signal
+        uint64_t page_count = 0;
+        std::ifstream("/proc/self/statm") >> page_count;
+        // Two stacks of 8 MiB have room, the third has not.
+        const rlimit little{.rlim_cur = page_count * 4096 + (20 << 20), .rlim_max = RLIM_INFINITY};
+        CHECK_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+        try {
+            UpdatePool(64);
+        } catch (const std::system_error&) {
+            ::_exit(7);
+        }
+        ::_exit(8);
+    };
+    EXPECT_EXIT(make_too_many(), testing::ExitedWithCode(7), "");
 }
 
 }  // namespace
