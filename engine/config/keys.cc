@@ -103,7 +103,7 @@ constexpr Key key_table[] = {
     {"adam_beta2", "decay of the second moment",
      RealField{[](RunConfig& c) -> auto& { return c.adam_beta2; }, 0, 1, open_above}},
     {"adam_epsilon", "added to the root of the second moment",
-     RealField{[](RunConfig& c) -> auto& { return c.adam_epsilon; }, 0, 1, open_below}},
+     RealField{[](RunConfig& c) -> auto& { return c.adam_epsilon; }, 1.2e-38, 1}},
     {"max_grad_norm", "the global gradient norm is clipped to this; 0: never",
      RealField{[](RunConfig& c) -> auto& { return c.max_grad_norm; }, 0, 1e30}},
     {"seed", "of the order of the samples, and of the rounding of states",

@@ -295,6 +295,10 @@ void Loader::check_loss_scale() {
             loaded.origins["offload.gradients"], "offload.gradients",
             "fp16 needs dtype: fp16, whose loss is scaled: unscaled gradients would vanish in it");
     }
+    if (rule.fixed_scale > 0 && rule.fixed_scale < 1e-30) {
+        fault(loaded.origins["loss_scale"], "loss_scale",
+              "must be 0 or at least 1e-30: fp32 has no inverse of less");
+    }
     if (rule.fixed_scale == 0 && rule.min_scale > initial_loss_scale(rule).scale) {
         fault(is_given("min_loss_scale") ? loaded.origins["min_loss_scale"]
                                          : loaded.origins["initial_scale_power"],

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "engine/config/cores.h"
+#include "engine/data/batch_plan.h"
 #include "engine/models/effort.h"
 #include "engine/models/shape.h"
 #include "engine/plan/placement.h"
@@ -46,14 +47,18 @@ constexpr size_t smaller_states_simulations_max = 1;
 Job job_of(const RunConfig& config, const LlamaConfig& model) {
     const int64_t rows = config.per_device_train_batch_size;
     const LlamaConfig plain = without_extras(model);
-    const BlockShape block = block_shape_of(plain, config.dtype, rows, config.max_length);
-    const auto thread_count = static_cast<int>(usable_core_count());
+    const AdvancedConfig& advanced = config.offload.advanced;
+    // As a run pads its samples (engine/data/batch_plan.h).
+    const auto columns = static_cast<int64_t>(
+        offload::align_up(static_cast<uint64_t>(config.max_length), column_bucket));
+    const BlockShape block = block_shape_of(plain, config.dtype, rows, columns);
+    const int64_t thread_count = advanced.compute_threads.value_or(usable_core_count());
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
             .row_count_max = rows,
-            .column_count_max = config.max_length,
-            .workspace_bytes =
-                workspace_bytes_of(plain, {.block = block, .thread_count = thread_count}),
+            .column_count_max = columns,
+            .workspace_bytes = workspace_bytes_of(
+                plain, {.block = block, .thread_count = thread_count, .kernels = advanced.kernels}),
             .kept_bytes = kept_bytes_of(block)};
 }
 
@@ -404,7 +409,7 @@ Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& mod
                          .machine = machine,
                          .parameter_count = parameter_count(model),
                          .tokens_per_step = static_cast<uint64_t>(
-                             job.micro_batch_count_max * job.row_count_max * job.column_count_max),
+                             job.micro_batch_count_max * job.row_count_max * config.max_length),
                          .job = job,
                          .placement = std::move(*placement),
                          .commit = {},

@@ -30,7 +30,9 @@ void warm_up_torch() {
 std::string matmul_description(offload::Dtype dtype) {
     const bool wide_vectors = __builtin_cpu_supports("avx512f");
     if (dtype == offload::Dtype::bf16 && matmul_path(dtype) == MatmulPath::native) {
-        return "bf16 onednn avx512_bf16, dx whole";
+        const bool has_tiles = __builtin_cpu_supports("amx-bf16");
+        return std::string("bf16 onednn ") + (has_tiles ? "amx_bf16" : "avx512_bf16") +
+               ", dx whole";
     }
     return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
            (dtype == offload::Dtype::fp32 ? "" : ", rounded");

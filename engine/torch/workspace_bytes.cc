@@ -58,6 +58,10 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
     const uint64_t scratch = std::max({scratch_of(queries, hidden), scratch_of(hidden, queries),
                                        scratch_of(inner, hidden), scratch_of(hidden, inner)});
 
+    const AttentionScratch looking = attention_scratch(
+        shape.block.attention, static_cast<int64_t>(element), shape.thread_count, shape.kernels);
+    // Forward again, with all that it will keep there already.
+    const uint64_t look = kept + hidden_row + looking.forward_bytes;
     const uint64_t keep = kept + 2 * hidden_row + (t.reference ? 12 * t.hidden : 0);
     const uint64_t down = kept + hidden_row + 2 * t.work * t.inner;
     const uint64_t swiglu = down + (t.reference ? 2 * t.wide_copy * t.inner + t.work * t.inner : 0);
@@ -65,15 +69,13 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
     const uint64_t norm = half_kept + 3 * hidden_row + norm_backward_bytes(t, t.hidden);
     const uint64_t output = attention_kept + hidden_row + element * t.queries +
                             (t.wide_copy > 0 ? 2 * t.wide_copy * t.queries : 0);
-    const uint64_t attention =
-        attention_kept + hidden_row + element * (2 * t.queries + 2 * t.keys) +
-        attention_scratch_bytes(shape.block.attention, static_cast<int64_t>(element),
-                                shape.thread_count, shape.kernels);
+    const uint64_t attention = attention_kept + hidden_row +
+                               element * (2 * t.queries + 2 * t.keys) + looking.backward_bytes;
     const uint64_t projections =
         3 * hidden_row + element * (t.queries + 2 * t.keys) + t.wide_copy * t.queries;
     const uint64_t last_norm = 3 * hidden_row + norm_backward_bytes(t, t.hidden);
-    return scratch +
-           std::max({keep, down, swiglu, gate_up, norm, output, attention, projections, last_norm});
+    return scratch + std::max({look, keep, down, swiglu, gate_up, norm, output, attention,
+                               projections, last_norm});
 }
 
 // A chunk of the head: its logits, which become their gradient.

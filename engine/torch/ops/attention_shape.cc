@@ -33,8 +33,8 @@ kernels::AttentionSizes sizes_of(const AttentionShape& shape) {
             .head_dim = shape.head_dim};
 }
 
-uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels choice) {
+AttentionScratch attention_scratch(const AttentionShape& shape, int64_t element_bytes,
+                                   int64_t thread_count, Kernels choice) {
     CHECK_GT(thread_count, 0);
     if (choice == Kernels::fused) {
         const kernels::AttentionSizes sizes = sizes_of(shape);
@@ -43,10 +43,11 @@ uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_by
                                     static_cast<uint64_t>(thread_count) *
                                         kernels::attention_worker_floats(pass, sizes));
         };
-        return std::max(pass_bytes(kernels::AttentionPass::forward),
-                        pass_bytes(kernels::AttentionPass::backward));
+        return {.forward_bytes = pass_bytes(kernels::AttentionPass::forward),
+                .backward_bytes = pass_bytes(kernels::AttentionPass::backward)};
     }
-    return reference_scratch_bytes(shape, element_bytes, thread_count);
+    const uint64_t either_bytes = reference_scratch_bytes(shape, element_bytes, thread_count);
+    return {.forward_bytes = either_bytes, .backward_bytes = either_bytes};
 }
 
 }  // namespace headrace::engine

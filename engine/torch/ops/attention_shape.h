@@ -24,8 +24,12 @@ struct AttentionShape {
 
 kernels::AttentionSizes sizes_of(const AttentionShape& shape);
 
-// The most that forward or backward takes from torch's allocator beside operands and outputs.
-uint64_t attention_scratch_bytes(const AttentionShape& shape, int64_t element_bytes,
-                                 int64_t thread_count, Kernels choice);
+// What forward and backward take from torch's allocator, at most, beside operands and outputs.
+struct AttentionScratch {
+    uint64_t forward_bytes = 0;
+    uint64_t backward_bytes = 0;
+};
+AttentionScratch attention_scratch(const AttentionShape& shape, int64_t element_bytes,
+                                   int64_t thread_count, Kernels choice);
 
 }  // namespace headrace::engine

@@ -201,6 +201,15 @@ TEST(LoadConfigTest, an_absurd_batch_is_refused_with_its_tokens) {
                 HasSubstr("per_device_eval_batch_size (1000000000)"));
 }
 
+// What fp32 cannot hold would end a run in its first update.
+TEST(LoadConfigTest, numbers_that_vanish_in_fp32_are_refused) {
+    for (const char* setting : {"adam_epsilon: 1e-38", "adam_epsilon: 0", "loss_scale: 1e-39"}) {
+        const auto loaded = parse_config(
+            {.yaml = "model: m\ntrain_data: d.jsonl\ndtype: fp16\n" + std::string(setting)});
+        EXPECT_FALSE(loaded.ok()) << setting;
+    }
+}
+
 TEST(LoadConfigTest, gradient_checkpointing_is_a_switch_or_left_open) {
     const auto value_of = [](const std::string& line) {
         const auto loaded = parse_config({.yaml = std::string(minimal) + line});

@@ -154,6 +154,23 @@ TEST(Forecast, SaysWhereWeightsAndStatesAre) {
     EXPECT_THAT(text(Tier::ram, Tier::ram, 0.5), Not(HasSubstr("twice,")));
 }
 
+// The threads, kernels and padded samples of the run that it is a plan for.
+TEST(Forecast, AsksWhatTrainAsks) {
+    const auto job = [](void (*change)(RunConfig&)) {
+        RunConfig config = run_of(4, 1001);
+        change(config);
+        return forecast_run(config, shape("llama-3.2-1b"), machine("rtx4090")).value().job;
+    };
+    const Job plain = job([](RunConfig&) {});
+    EXPECT_EQ(plain.column_count_max, 1008) << "samples are padded to a multiple of 8";
+    const Job threads = job([](RunConfig& c) { c.offload.advanced.compute_threads = 500; });
+    const Job more = job([](RunConfig& c) { c.offload.advanced.compute_threads = 1000; });
+    EXPECT_GT(more.workspace_bytes, threads.workspace_bytes + 20 * offload::mib);
+    const Job reference =
+        job([](RunConfig& c) { c.offload.advanced.kernels = Kernels::reference; });
+    EXPECT_GT(reference.workspace_bytes, plain.workspace_bytes);
+}
+
 // Reading and writing together are never faster than the slower of the two alone.
 TEST(Forecast, ADriveThatDoesBothAtOnceIsStillItsSlowerHalf) {
     MachineFile duplex = machine("rtx4090");

@@ -159,6 +159,19 @@ TEST(Workspace, BytesPredictedAreThoseThatAreTaken) {
     }
 }
 
+// Many threads, few tokens and a wide MLP: attention's forward takes the most, within a backward
+// that computes again, beside all that it keeps.
+TEST(Workspace, BytesPredictedAreEnoughForManyThreads) {
+    start_torch(16);
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        Bench bench(config_of(256, 2048, 1, 1, 64, 1000), dtype, 1, 64);
+        Region region(bench.compute.workspace_bytes(1, 64));
+        const offload::Status status = with_workspace(region.span(), [&] { bench.run_all(); });
+        EXPECT_TRUE(status.ok()) << status.error().text();
+    }
+    start_torch(2);
+}
+
 TEST(Workspace, BytesPredictedAreEnoughForPackedSamplesToo) {
     start_torch(2);
     for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
