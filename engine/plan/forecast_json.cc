@@ -112,7 +112,8 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
         json["hours"] = hours;
         if (prices.per_hour > 0) json["price"] = hours * prices.per_hour;
     }
-    return json.dump();
+    // A machine may be named after its file, and so by any bytes.
+    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace headrace::engine

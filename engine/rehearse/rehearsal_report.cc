@@ -94,7 +94,8 @@ std::string json_of(const Rehearsal& rehearsal) {
         {"part", step_json(rehearsal.part)},
         {"whole", step_json(rehearsal.whole)},
         {"lanes", lanes}};
-    return json.dump(2) + "\n";
+    // A card may be named after its file, and so by any bytes.
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace headrace::engine

@@ -85,7 +85,8 @@ std::string json_of(const Tuning& tuning, const std::string& run_file) {
                        {"is_planned", tuning.winner == 0},
                        {"run_file", run_file.empty() ? Json(nullptr) : Json(run_file)},
                        {"candidates", candidates}};
-    return json.dump(2);
+    // A path may hold any bytes, and so may the name of a card.
+    return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace headrace::engine

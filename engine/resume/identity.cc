@@ -27,6 +27,11 @@ Json to_json(const std::vector<Fact>& facts) {
     return object;
 }
 
+// Bytes that are no UTF-8 become U+FFFD: there is no JSON of them.
+std::string text_of(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::vector<Fact> facts_of(const Json& object) {
     std::vector<Fact> facts;
     for (const auto& [name, value] : object.items()) {
@@ -86,6 +91,13 @@ std::string describe(const std::vector<Fact>& facts) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+std::string plain_text(std::string_view text) {
+    std::string plain(text.substr(0, chosen_text_bytes_max));
+    const auto is_other = [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; };
+    std::ranges::replace_if(plain, is_other, '?');
+    return plain;
+}
+
 CommitRecord record_of(const Identity& identity, const Progress& progress) {
     const Json payload = {{"job", to_json(identity.job)},
                           {"recipe", to_json(identity.recipe)},
@@ -98,8 +110,8 @@ CommitRecord record_of(const Identity& identity, const Progress& progress) {
             .updates = static_cast<uint64_t>(progress.updates),
             .gradient_scale = progress.loss_scale.scale,
             .scale_steps = static_cast<uint64_t>(progress.loss_scale.good_step_count),
-            .numerics = to_json(identity.numerics).dump(),
-            .payload = payload.dump()};
+            .numerics = text_of(to_json(identity.numerics)),
+            .payload = text_of(payload)};
 }
 
 Result<Saved> read_record(const CommitRecord& record) {

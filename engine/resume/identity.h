@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/resume/progress.h"
@@ -34,6 +35,11 @@ struct Identity {
 
 // "torch 2.5.1, 2 compute_threads, ...": for the log.
 std::string describe(const std::vector<Fact>& facts);
+
+// Of a text that somebody chose and that may be anything, for a fact: at most
+// chosen_text_bytes_max of it, and a '?' for what is not a printable character of ASCII.
+std::string plain_text(std::string_view text);
+inline constexpr size_t chosen_text_bytes_max = 64;
 
 offload::CommitRecord record_of(const Identity& identity, const Progress& progress);
 

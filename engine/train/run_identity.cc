@@ -119,7 +119,8 @@ std::vector<Fact> recipe_of(const RunConfig& config) {
 
 }  // namespace
 
-std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads) {
+std::vector<Fact> numerics_of(const TrainInputs& inputs, const MachineFile* card,
+                              int compute_threads) {
     const RunConfig& config = inputs.config;
     std::vector<Fact> facts = {
         fact("numerics", numerics_version),
@@ -134,15 +135,16 @@ std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads) {
         fact(states_fact, name_of(config.offload.optimizer_states)),
         fact("shuffle", config.shuffle),
         fact("seed", config.seed)};
-    if (!config.emulate.empty()) facts.push_back(fact("emulate", config.emulate));
+    if (card != nullptr) facts.push_back(fact("emulate", plain_text(card->machine.name)));
     return facts;
 }
 
-Result<Identity> identity_of(const TrainInputs& inputs, const Checkpoint& checkpoint,
-                             int compute_threads, uint64_t part_bytes) {
+Result<Identity> identity_of(const TrainInputs& inputs, const MachineFile* card,
+                             const Checkpoint& checkpoint, int compute_threads,
+                             uint64_t part_bytes) {
     Result<std::string> model = model_fingerprint(inputs, checkpoint);
     if (!model) return model.error();
-    return Identity{.numerics = numerics_of(inputs, compute_threads),
+    return Identity{.numerics = numerics_of(inputs, card, compute_threads),
                     .job = {fact("model", *model), fact("dtype", name_of(inputs.config.dtype)),
                             fact("train_data", data_fingerprint(inputs.train_data))},
                     .recipe = recipe_of(inputs.config),

@@ -7,12 +7,16 @@
 
 namespace headrace::engine {
 
-// What a run must have in common with another to give the same bits.
-std::vector<Fact> numerics_of(const TrainInputs& inputs, int compute_threads);
+// What a run must have in common with another to give the same bits. `card` is the one that is
+// emulated; null: none. That one is, and nothing is computed, changes bits; which one, and where
+// its file lies, does not: its name is there to be read.
+std::vector<Fact> numerics_of(const TrainInputs& inputs, const MachineFile* card,
+                              int compute_threads);
 
 // The model is known by its shape and by a sample of every tensor, the data by every token and
 // label: a start must not read 26 GB twice. Error: the checkpoint's.
-offload::Result<Identity> identity_of(const TrainInputs& inputs, const Checkpoint& checkpoint,
-                                      int compute_threads, uint64_t part_bytes);
+offload::Result<Identity> identity_of(const TrainInputs& inputs, const MachineFile* card,
+                                      const Checkpoint& checkpoint, int compute_threads,
+                                      uint64_t part_bytes);
 
 }  // namespace headrace::engine

@@ -90,7 +90,8 @@ Result<RunSetup> set_up(const SetupInputs& inputs) {
     if (!placed) return placed.error();
     setup.placed = std::move(*placed);
     setup.commit_at = commit_of(setup.placed.placement.plan);
-    inputs.reporter.note(describe(numerics_of(inputs.run, inputs.threads.compute_threads)));
+    inputs.reporter.note(describe(numerics_of(inputs.run, setup.card ? &*setup.card : nullptr,
+                                              inputs.threads.compute_threads)));
     for (const std::string& line : setup.placed.lines) inputs.reporter.note(line);
     say_short_steps(inputs);
     return setup;
@@ -98,8 +99,9 @@ Result<RunSetup> set_up(const SetupInputs& inputs) {
 
 Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
                           const Checkpoint& checkpoint) {
-    Result<Identity> identity = identity_of(inputs.run, checkpoint, inputs.threads.compute_threads,
-                                            setup.placed.placement.part_bytes);
+    Result<Identity> identity =
+        identity_of(inputs.run, setup.card ? &*setup.card : nullptr, checkpoint,
+                    inputs.threads.compute_threads, setup.placed.placement.part_bytes);
     if (!identity || !setup.saved) return identity;
     const Saved& saved = setup.saved->saved;
     const Status same =

@@ -7,6 +7,7 @@ compared, its lines are read.
 Usage: plan_lines_test.py PROGRAM
 """
 import json
+import os
 import re
 import sys
 import tempfile
@@ -79,6 +80,11 @@ class PlanLinesTest(unittest.TestCase):
         for more in (["--json"], ["--html", drawing], [f"trace={self.folder / 'ranks.json'}"]):
             self.refused(["--ranks", "leave out --json"], *ranks, *more)
         self.assertFalse(drawing.exists())
+
+    def test_a_machine_may_be_named_by_any_bytes(self):
+        nameless = self.folder / os.fsdecode(b"host\xff.yaml")
+        nameless.write_text(HOST.replace("name: host", ""))
+        self.assertEqual(self.json("--machine", nameless)["machine"], "host\ufffd")
 
     def test_a_plan_for_another_machine_needs_no_folder(self):
         for setting in ("parameters=nvme", "optimizer=nvme", "commit=at_saves", "save_steps=5",

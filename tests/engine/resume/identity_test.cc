@@ -118,9 +118,26 @@ TEST(Identity, TheLongestRecordFits) {
     Identity identity = some_identity();
     identity.numerics.assign({{"matmul", std::string(200, 'm')},
                               {"torch", std::string(100, 't')},
-                              {"compute_threads", "512"}});
+                              {"compute_threads", "512"},
+                              {"emulate", plain_text(std::string(4096, '\xff'))}});
     const offload::CommitRecord record = record_of(identity, some_progress());
     EXPECT_LE(record.numerics.size(), offload::numerics_bytes_max);
+}
+
+TEST(Identity, AChosenTextIsCutAndPlain) {
+    EXPECT_EQ(plain_text("NVIDIA RTX 4090 (24 GB)"), "NVIDIA RTX 4090 (24 GB)");
+    EXPECT_EQ(plain_text("a\"b\\c\nd\xC3\xA9\x7F"), "a?b?c?d???");
+    EXPECT_EQ(plain_text(std::string(4096, 'x')), std::string(chosen_text_bytes_max, 'x'));
+    EXPECT_EQ(plain_text(""), "");
+}
+
+// Bytes that no JSON can say come back as others, and end nothing.
+TEST(Identity, ATextThatIsNoUtf8IsStored) {
+    Identity identity = some_identity();
+    identity.numerics[0].value = identity.job[0].value = "a\xFFz";
+    const auto saved = read_record(record_of(identity, some_progress()));
+    ASSERT_TRUE(saved.ok()) << saved.error().text();
+    EXPECT_EQ(saved->identity.numerics[0].value, "a\uFFFDz");
 }
 
 }  // namespace

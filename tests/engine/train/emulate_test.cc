@@ -141,6 +141,33 @@ TEST_F(Emulate, NothingIsResumed) {
     EXPECT_THAT(same.error().text(), HasSubstr("emulate"));
 }
 
+// Where a card's file lies, and what it is called, may be anything: a commit has room for it, and
+// no line of metrics.jsonl is lost.
+TEST_F(Emulate, ThePathOfACardMayBeLongAndNoText) {
+    const FlatModel model = tiny_model(tiny_config(true), offload::Dtype::bf16);
+    config_.offload.commit = CommitMode::every_step;
+    std::string text = machine_text(100, 25);
+    text = text.substr(text.find('\n') + 1);  // without a name: it is called after its file
+    for (const std::string& name :
+         {std::string(200, 'x'), std::string(200, '\xff'), std::string("a\"b\\\tc")}) {
+        std::string folders;
+        for (int i = 0; i < 4; ++i) {
+            folders += name + "/";
+            std::filesystem::create_directory(folder_.path(folders));
+        }
+        config_.emulate = folder_.write(folders + name + ".yaml", text);
+        const Told told = run(model);
+        ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+        EXPECT_EQ(told.steps.size(), 4u);
+        std::istringstream lines(folder_.read("out/metrics.jsonl"));
+        int line_count = 0;
+        for (std::string line; std::getline(lines, line); ++line_count) {
+            EXPECT_FALSE(json::parse(line).value("emulated", "").empty()) << line;
+        }
+        EXPECT_GT(line_count, 4);
+    }
+}
+
 TEST_F(Emulate, AMissingMachineIsRefusedByName) {
     config_.emulate = folder_.path("rtx9999.yaml");
     const Told told = run(tiny_model(tiny_config(true), offload::Dtype::bf16));

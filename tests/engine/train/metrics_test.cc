@@ -39,12 +39,13 @@ TEST(MetricsTest, each_line_is_valid_at_once) {
     EXPECT_EQ(step["skipped"], false);
     EXPECT_EQ(step["warm_up"], false);
 
-    ASSERT_TRUE(file->append(EvalRecord{.step = 0, .loss = 4.5}));
+    ASSERT_TRUE(file->append(EvalRecord{.step = 0, .loss = 4.5, .emulated = "\xFF"}));
+    ASSERT_TRUE(file->append(StepRecord{.step = 1, .step_count = 30, .emulated = "\xFF"}));
     const std::vector<Metric> metrics = {
         {"peak_rss_bytes", int64_t{1} << 40}, {"ratio", 0.5}, {"weights_sha256", "ab\"c\n\xFF"}};
     ASSERT_TRUE(file->append(metrics));
     const std::string text = folder.read("metrics.jsonl");
-    EXPECT_EQ(std::ranges::count(text, '\n'), 3);
+    EXPECT_EQ(std::ranges::count(text, '\n'), 4);
     EXPECT_THAT(text, HasSubstr("\n{\"step\":0,\"eval_loss\":4.5,"));
     const Json last = Json::parse(text.substr(text.rfind("{")));
     EXPECT_EQ(last["peak_rss_bytes"], int64_t{1} << 40);
