@@ -179,7 +179,7 @@ class DriveProbe::Run {
         }
         CHECK(is_over_);
         if (!outcome_.ok()) return outcome_.error();
-        if (was_stopped) return Error{ErrorCode::failed, "the measurement was stopped", ""};
+        if (was_stopped) return Error{ErrorCode::stopped, "the measurement was stopped", ""};
         return Measured{
             .read_bytes = read_bytes_,
             .write_bytes = write_bytes_,
@@ -432,7 +432,7 @@ Result<Measured> DriveProbe::read_raw(const Load& load) {
         if (offset >= file_bytes) offset = 0;
         measured.seconds = seconds_since(begin);
         if (options_.should_stop && options_.should_stop()) {
-            return Error{ErrorCode::failed, "the measurement was stopped", ""};
+            return Error{ErrorCode::stopped, "the measurement was stopped", ""};
         }
     }
     measured.cpu_seconds = cpu_seconds_now() - cpu_before;
@@ -455,7 +455,7 @@ Result<uint64_t> DriveProbe::verify() {
     uint64_t verified_bytes = 0;
     for (uint32_t first = 0; first < place_count; first += batch_count) {
         if (options_.should_stop && options_.should_stop()) {
-            return Error{ErrorCode::failed, "the measurement was stopped", ""};
+            return Error{ErrorCode::stopped, "the measurement was stopped", ""};
         }
         const uint32_t count = std::min(batch_count, place_count - first);
         std::vector<Status> outcomes(count);

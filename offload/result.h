@@ -12,13 +12,14 @@
 
 namespace headrace::offload {
 
-// What kind of refusal; the order is that of the exit codes 1 to 5.
+// What kind of refusal. The numbers are exit codes, but for the last, which has that of a signal.
 enum class ErrorCode {
     failed = 1,        // the system refused: I/O error, lost drive, no permission
     usage = 2,         // the command line or the run file is wrong
     does_not_fit = 3,  // budgets are too small for the job
     bad_data = 4,      // a checkpoint, a data file or a store is damaged or foreign
     diverged = 5,      // too many steps in a row were not finite
+    stopped = 6,       // nothing is wrong: a signal asked for it
 };
 
 struct Error {

@@ -42,7 +42,7 @@ Status copy_checkpoint(const Checkpoint& source, CopyOptions options) {
     for (const offload::LayerSpec& layer : options.layers) {
         for (const offload::TensorSpec& tensor : layer.tensors) {
             if (const int number = options.stop_signal ? options.stop_signal() : 0; number != 0) {
-                return offload::Error{offload::ErrorCode::failed,
+                return offload::Error{offload::ErrorCode::stopped,
                                       "exporting to " + options.target_folder +
                                           ": stopped by signal " + std::to_string(number) +
                                           "; nothing was changed",

@@ -20,7 +20,7 @@ struct CopyOptions {
     std::function<int()> stop_signal = {};
 };
 
-// Error: what Checkpoint and CheckpointWriter refuse. The target is whole or as it was.
+// Error: what Checkpoint and CheckpointWriter refuse; stopped. The target is whole or as it was.
 offload::Status copy_checkpoint(const Checkpoint& source, CopyOptions options);
 
 }  // namespace headrace::engine

@@ -170,7 +170,7 @@ Status write_tensor(const RandomCheckpointOptions& options, const offload::Tenso
     const uint64_t element_count = element_count_of(tensor);
     for (uint64_t first = 0; first < element_count; first += piece_elements_max) {
         if (const int number = options.stop_signal ? options.stop_signal() : 0; number != 0) {
-            return Error{ErrorCode::failed,
+            return Error{ErrorCode::stopped,
                          fmt::format("writing {}: stopped by signal {}; nothing was changed",
                                      options.target_folder, number),
                          ""};

@@ -28,7 +28,7 @@ struct RandomCheckpointOptions {
 };
 
 // Errors: bad_data (the config; an architecture that cannot be written), does_not_fit (the target's
-// drive, with the numbers), failed (the target, stopped); the target is whole or as it was.
+// drive, with the numbers), failed (the target), stopped; the target is whole or as it was.
 offload::Status write_random_checkpoint(const RandomCheckpointOptions& options);
 
 // The bf16 bits of elements [first_element, first_element + size) of a tensor.

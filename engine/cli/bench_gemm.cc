@@ -277,7 +277,8 @@ Status Bench::run_rounds() {
         }
         for (Work& work : works_) {
             if (context_.should_stop && context_.should_stop()) {
-                return Error{ErrorCode::failed, "stopped; nothing is left of what it measured", ""};
+                return Error{ErrorCode::stopped, "stopped; nothing is left of what it measured",
+                             ""};
             }
             const double seconds_min = round == 0 ? 0 : command_.seconds_min;
             const double calls_per_s = rate_alone(

@@ -25,11 +25,16 @@ constexpr std::string_view torch_program = "headrace_torch";
 // loader's own words, where there are fewer, name no limit.
 constexpr uint64_t torch_address_bytes = 480 * offload::mib;
 
+// 128 + n is for what signal n ended as it should: not for a save that failed after it came.
 int code_of(const offload::Status& status, const CommandContext& context) {
     if (status) return 0;
     context.terminal.fail(status.error().text());
-    if (context.stop_signal() != 0) return 128 + context.stop_signal();
-    return static_cast<int>(status.error().code);
+    if (status.error().code != offload::ErrorCode::stopped) {
+        return static_cast<int>(status.error().code);
+    }
+    // None: a child was told to stop, and not this process.
+    const int number = context.stop_signal();
+    return number != 0 ? 128 + number : static_cast<int>(offload::ErrorCode::failed);
 }
 
 // What runs for hours and takes something away at its end; the others may die where they are.

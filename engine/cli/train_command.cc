@@ -82,7 +82,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
     Result<RunInputs> inputs = read_run_inputs(std::move(*loaded), context.environment);
     if (!inputs) return inputs.error();
     if (const int number = context.stop_signal(); number != 0) {
-        return offload::Error{offload::ErrorCode::failed,
+        return offload::Error{offload::ErrorCode::stopped,
                               fmt::format("stopped by signal {} while reading the data", number),
                               ""};
     }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -154,9 +155,10 @@ Error refusal_of(const PrepareOptions& options, const ChildOutcome& child) {
     const std::string what = fmt::format("cannot prepare '{}' with the tokenizer of '{}'",
                                          options.data_path, options.model_dir);
     if (child.exit_code > signal_exit) {
-        return Error{ErrorCode::failed,
-                     fmt::format("{}: stopped by signal {}", what, child.exit_code - signal_exit),
-                     child.output};
+        const int number = child.exit_code - signal_exit;
+        const bool was_asked = number == SIGINT || number == SIGTERM;  // not a kill for memory
+        return Error{was_asked ? ErrorCode::stopped : ErrorCode::failed,
+                     fmt::format("{}: stopped by signal {}", what, number), child.output};
     }
     if (child.exit_code == tool_bad_data) {
         return Error{ErrorCode::bad_data, fmt::format("{} (exit code {})", what, child.exit_code),

@@ -183,7 +183,7 @@ class Run {
              .on_step = [this](const StepOutcome& outcome) -> Status {
                  const int number = reporter_.stop_signal();
                  if (number == 0) return {};
-                 return Error{ErrorCode::failed,
+                 return Error{ErrorCode::stopped,
                               fmt::format("the rehearsal was stopped by signal {} after step {}",
                                           number, outcome.step + 1),
                               ""};

@@ -69,7 +69,7 @@ struct Rehearsal {
     double whole_step_s() const { return step_s * whole.forecast.step_s / part.forecast.step_s; }
 };
 
-// Errors: of place_on_host; of the checkpoint and the store; failed, where a signal asks to stop.
+// Errors: of place_on_host; of the checkpoint and the store; stopped, where a signal asks to.
 offload::Result<Rehearsal> rehearse(const RehearsalInputs& inputs,
                                     const RehearsalReporter& reporter);
 

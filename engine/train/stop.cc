@@ -77,7 +77,7 @@ Error stopped_at_write_limit(const Written& written, uint64_t limit_bytes,
 
 Error stopped_by_signal(int number, const std::string& when, Kept kept) {
     CHECK_GT(number, 0);
-    return {ErrorCode::failed,
+    return {ErrorCode::stopped,
             fmt::format("stopped by signal {} {}{}", number, when,
                         kept == Kept::nothing ? "; the weights of this run are not kept" : ""),
             ""};

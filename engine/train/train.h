@@ -58,8 +58,8 @@ struct TrainReporter {
 // The folder inside output_dir that holds the trained model, whole or absent.
 inline constexpr const char* trained_model_folder = "model";
 
-// device is not cuda. Error: does_not_fit before anything is taken; bad_data, failed, or diverged
-// later. The model of an earlier run in output_dir is replaced when the new one is whole.
+// device is not cuda. Error: does_not_fit before anything is taken; bad_data, failed, diverged or
+// stopped later. The model of an earlier run in output_dir is replaced when the new one is whole.
 offload::Status train(const TrainInputs& inputs, const TrainReporter& reporter);
 
 }  // namespace headrace::engine

@@ -143,7 +143,7 @@ TEST_P(ProbeTest, ends_at_its_time_and_when_told_to_stop) {
         const auto stopped =
             (*probe)->measure({.bytes_min = 1ull << 40, .seconds_min = 60, .seconds_max = 60});
         ASSERT_FALSE(stopped.ok());
-        EXPECT_THAT(stopped.error().text(), HasSubstr("stopped"));
+        EXPECT_EQ(stopped.error().code, ErrorCode::stopped);
     }
     EXPECT_TRUE(is_empty());
 }

@@ -107,6 +107,7 @@ TEST(RandomCheckpointTest, what_cannot_be_written_is_refused_and_leaves_nothing)
                                                   .target_folder = folder / "model",
                                                   .stop_signal = [] { return 2; }});
     ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(stopped.error().code, offload::ErrorCode::stopped);
     EXPECT_THAT(stopped.error().text(), HasSubstr("stopped by signal 2"));
     EXPECT_FALSE(fs::exists(folder / "model"));
 }

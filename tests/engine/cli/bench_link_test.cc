@@ -71,7 +71,7 @@ TEST(BenchLinkTest, it_can_be_stopped) {
         command(),
         {.core_count = 1, .free_bytes = offload::gib, .should_stop = [] { return true; }});
     ASSERT_FALSE(bench.ok());
-    EXPECT_THAT(bench.error().text(), HasSubstr("stopped"));
+    EXPECT_EQ(bench.error().code, offload::ErrorCode::stopped);
 }
 
 // Each waits for the other: alone, neither would end.

@@ -120,7 +120,7 @@ TEST_F(MeasureMachineTest, a_folder_that_is_missing_and_a_stop_are_errors_and_le
     EXPECT_THAT(refused.error().text(), HasSubstr("no"));
     MeasureOptions stopped = options();
     stopped.should_stop = [] { return true; };
-    EXPECT_FALSE(measure_machine(stopped).ok());
+    EXPECT_EQ(measure_machine(stopped).error().code, offload::ErrorCode::stopped);
     EXPECT_TRUE(fs::is_empty(folder_));
     const auto measured = measure_machine(options());
     ASSERT_TRUE(measured.ok());

@@ -25,6 +25,7 @@ from pathlib import Path
 import tiny
 
 PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 FAILED, USAGE, DOES_NOT_FIT, BAD_DATA = 1, 2, 3, 4
 KILLED = -signal.SIGKILL
 STEPS = 8
@@ -442,6 +443,45 @@ class StoreTest(unittest.TestCase):
             self.assertEqual(ended.code, -signal.SIGINT if again else 128 + signal.SIGTERM, ended)
         self.assertGreaterEqual(self.committed(), done)
         self.check_resumes()
+
+    def test_a_stop_whose_save_fails_is_a_failure(self):
+        job = self.job(*IN_MEMORY, "commit=at_saves", "max_steps=1000000")
+        whole = self.ended(0, *job, "max_steps=1")
+        # A load and a save, of which the last fails.
+        request = int(re.search(r"wrote [^(]* in (\d+) ", whole.out)[1])
+        for fault, code, word in ((("--fail-request", request), FAILED, "EIO"),
+                                  (("--fill-request", request), FAILED, "ENOSPC"),
+                                  ((), 128 + signal.SIGTERM, "stopped by signal 15 after step")):
+            running = self.started(*job, "overwrite_output_dir=true", *fault)
+            tiny.wait_for_step(running, 2)
+            ended = tiny.end(running, signal.SIGTERM)
+            self.assertEqual(ended.code, code, ended)
+            self.assertIn(word, ended.err)
+            self.assertEqual("stopped by signal" in ended.err, not fault, ended)
+
+    def test_a_signal_stops_what_measures_and_what_copies(self):
+        shape = self.folder / "shape.json"
+        shape.write_text(json.dumps(tiny.config_of(300, tied=False)))
+        rounds = ("--rounds", 50)
+        for words in (("bench", "nvme", "--path", self.drive, *rounds), ("bench", "adam", *rounds),
+                      ("bench", "link", *rounds), ("bench", "gemm", *rounds),
+                      ("doctor", "--probe", "--nvme", self.drive, "--out", self.folder / "m.yaml"),
+                      ("rehearse", shape, f"nvme_paths=[{self.drive}]", "--steps", 10000),
+                      ("random-model", CONFIGS / "models/llama-3.2-1b.json", self.folder / "big")):
+            running = self.started(*words)
+            self.wait_for_handler(running)
+            ended = tiny.end(running, signal.SIGINT)
+            self.assertEqual(ended.code, 128 + signal.SIGINT, (words, ended))
+            self.assertEqual([*self.drive.iterdir()], [], words)
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.is_file()],
+                         ["shape.json"])
+
+    def wait_for_handler(self, running):
+        """Until a signal is caught, and does not end the process."""
+        status = Path(f"/proc/{running.pid}/status")
+        while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & 1 << 1:
+            self.assertIsNone(running.poll())
+            time.sleep(0.01)
 
     def test_a_signal_while_exporting_comes_too_late(self):
         running = self.started(*self.job("--slow-requests", 2, "max_steps=2"))

@@ -122,6 +122,11 @@ TEST_F(PrepareTest, a_tool_that_was_stopped_says_so) {
     EXPECT_EQ(prepared.error().code, ErrorCode::failed);
     EXPECT_THAT(prepared.error().text(), HasSubstr("stopped by signal 9"));
     EXPECT_FALSE(fs::exists(folder_.path("cache/data")));
+    // Ctrl-C goes to the tool too; prepare_data.py leaves with 130.
+    for (const std::string end : {"kill -INT $$; sleep 9", "kill -TERM $$; sleep 9", "exit 130"}) {
+        set_tool(end);
+        EXPECT_EQ(prepare_data(options()).error().code, ErrorCode::stopped) << end;
+    }
 }
 
 TEST_F(PrepareTest, a_tool_that_writes_nothing_has_failed) {

@@ -72,6 +72,7 @@ TEST_F(Rehearse, RealWeightsAndDataOfSomeBlocks) {
                                         .train_data = &data,
                                         .block_count = 2});
     ASSERT_FALSE(stopped.ok());
+    EXPECT_EQ(stopped.error().code, offload::ErrorCode::stopped);
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive")));
 }
 
@@ -96,6 +97,9 @@ TEST_F(Rehearse, AnEmulatedCardNeedsNeitherWeightsNorData) {
     EXPECT_NEAR(overlapped->step_s, overlapped->part.forecast.step_s,
                 0.3 * overlapped->part.forecast.step_s);
     EXPECT_THAT(describe(*overlapped).front(), HasSubstr("EMULATED slow-card"));
+    Rehearsal unspeakable = *overlapped;
+    unspeakable.emulated = "\xFF";
+    EXPECT_EQ(json::parse(json_of(unspeakable))["emulated"], "\uFFFD");
 
     config_.offload.advanced.overlap = false;
     const auto alone =

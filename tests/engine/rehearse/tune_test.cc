@@ -197,6 +197,7 @@ TEST_F(TuneRun, MeasuresDifferentPlacementsInTurns) {
     EXPECT_EQ(told["candidates"].size(), 3u);
     EXPECT_EQ(told["run_file"], "a.yaml");
     EXPECT_EQ(told["emulated"], nullptr);
+    EXPECT_EQ(json::parse(json_of(*tuning, "\xFF.yaml"))["run_file"], "\uFFFD.yaml");
     EXPECT_GT(told["candidates"][1]["measured_step_s"], 0);
     EXPECT_TRUE(told["candidates"][0]["settings"].contains("offload.advanced.layers_in_flight"));
     EXPECT_THAT(describe(*tuning).back(), testing::AnyOf(HasSubstr("kept:"), HasSubstr("won:")));
@@ -211,6 +212,7 @@ TEST_F(TuneRun, StopsAndLeavesNothing) {
     patience_ = 3;
     const auto status = measure(*tuning, inputs, options, reporter(), {});
     ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, offload::ErrorCode::stopped);
     EXPECT_THAT(status.error().text(), HasSubstr("stopped by signal 2"));
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive")));
     EXPECT_FALSE(std::filesystem::exists(folder_.path("out.rehearsal")));
