@@ -13,6 +13,7 @@
 #include "engine/data/batch_plan.h"
 #include "engine/models/effort.h"
 #include "engine/models/shape.h"
+#include "engine/plan/drive_writes.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/purposes.h"
 #include "engine/torch/workspace_bytes.h"
@@ -366,23 +367,41 @@ std::string lora_line(const RunForecast& forecast) {
         name_of(lora.base_tier), written_text(lora.read_bytes));
 }
 
-// What a run of a known length would write may be more than it is allowed to.
+// The most steps, of so many that are too many, after which a run has written no more.
+int64_t steps_within(uint64_t limit_bytes, const DriveWrites& writes, int64_t too_many,
+                     std::optional<int64_t> save_steps) {
+    int64_t possible = 1;
+    while (too_many - possible > 1) {
+        const int64_t middle = possible + (too_many - possible) / 2;
+        (bytes_of_run(writes, middle, save_steps) <= limit_bytes ? possible : too_many) = middle;
+    }
+    return possible;
+}
+
+// What a run would write, one step or as many as are known, may be more than it is allowed to.
 offload::Status check_write_limit(const RunConfig& config, const RunForecast& forecast) {
     const auto limit = config.offload.nvme_write_limit_bytes;
-    if (!limit || !config.max_steps || forecast.written_bytes == 0) return {};
-    const auto steps = static_cast<uint64_t>(*config.max_steps);
-    const uint64_t possible_steps = *limit / forecast.written_bytes;
-    if (possible_steps >= steps) return {};
+    if (!limit) return {};
+    // As of a checkpoint in the run's dtype; beside weights of fp16 a master is written.
+    const DriveWrites writes = drive_writes_of(
+        forecast.placement,
+        config.dtype == offload::Dtype::fp16 ? LoadedStates::written : LoadedStates::zero, 0);
+    if (const offload::Status one = check_one_step_within(*limit, writes); !one) return one;
+    if (!config.max_steps) return {};
+    const int64_t steps = *config.max_steps;
+    const uint64_t run_bytes = bytes_of_run(writes, steps, config.save_steps);
+    if (run_bytes <= *limit) return {};
+    const auto terabytes = [](uint64_t size_bytes) {
+        return format_number(static_cast<double>(size_bytes) * 1e-12);
+    };
+    std::string each = format_bytes(writes.step_bytes) + " each";
+    if (writes.save_bytes > 0) each += fmt::format(", {} a save", format_bytes(writes.save_bytes));
     return offload::Error{
         offload::ErrorCode::does_not_fit,
-        fmt::format(
-            "{} steps write {} TB to the drives ({} each), and nvme_write_limit allows {} TB: {} "
-            "steps",
-            steps,
-            format_number(static_cast<double>(steps) * 1e-12 *
-                          static_cast<double>(forecast.written_bytes)),
-            format_bytes(forecast.written_bytes),
-            format_number(static_cast<double>(*limit) * 1e-12), possible_steps),
+        fmt::format("{} steps write {} TB to the drives ({}), and nvme_write_limit allows {} TB: "
+                    "{} steps",
+                    steps, terabytes(run_bytes), each, terabytes(*limit),
+                    steps_within(*limit, writes, steps, config.save_steps)),
         "raise it, lower max_steps, take more micro-batches a step, or optimizer_states=bf16"};
 }
 

@@ -73,8 +73,8 @@ struct RunForecast {
     std::optional<LoraEstimate> lora;           // where something is offloaded
 };
 
-// Errors: usage (a device or rates that cannot be), does_not_fit (also: max_steps of it would write
-// more than nvme_write_limit allows).
+// Errors: usage (a device or rates that cannot be), does_not_fit (also: one step of it, or
+// max_steps, would write more than nvme_write_limit allows).
 offload::Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
                                           const MachineFile& machine);
 

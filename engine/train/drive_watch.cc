@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace headrace::engine {
 
 using nvme::PathStatistics;
@@ -23,14 +21,9 @@ MovedBytes DriveWatch::look() {
     return moved;
 }
 
-MovedBytes DriveWatch::look_after_step() {
-    const MovedBytes moved = look();
-    written_.step_bytes_max = std::max(written_.step_bytes_max, moved.written);
-    return moved;
-}
-
-void DriveWatch::look_after_save() {
-    written_.save_bytes_max = std::max(written_.save_bytes_max, look().written);
+void DriveWatch::look_at_rest() {
+    look();
+    written_.at_rest_bytes = written_.total_bytes;
 }
 
 std::vector<std::string> DriveWatch::rate_changes() {

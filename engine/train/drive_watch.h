@@ -31,9 +31,12 @@ class DriveWatch {
     // A step has ended since the last look: a line for each path whose rate has changed for good,
     // once; then what the step moved.
     std::vector<std::string> rate_changes();
-    MovedBytes look_after_step();
-    void look_after_save();
+    MovedBytes look_after_step() { return look(); }
 
+    // Nothing is under way. What was moved since the last look is no step's.
+    void look_at_rest();
+
+    // Since the beginning, as of the last look; steps are not counted here.
     Written written() const { return written_; }
 
     // For metrics.jsonl: bytes, requests, latencies in ms, depth and stalls, per path.

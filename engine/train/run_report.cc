@@ -83,7 +83,7 @@ void RunReport::step(const StepOutcome& outcome) {
 }
 
 void RunReport::save(int64_t step) {
-    drives_.look_after_save();  // what it moved is not the next step's
+    look_at_rest();  // what it moved is not the next step's
     run_.reporter.note(fmt::format("saved after step {} of {}", step, run_.batches.step_count()));
 }
 

@@ -62,6 +62,8 @@ class RunReport {
 
     void finish(const RunEnd& end);
 
+    // Nothing is under way: what was moved since the last step is none's.
+    void look_at_rest() { drives_.look_at_rest(); }
     Written written() const { return drives_.written(); }
 
   private:

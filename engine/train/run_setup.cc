@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "engine/plan/places.h"
 #include "engine/resume/store_room.h"
 #include "engine/train/run_batches.h"
 #include "engine/train/run_engine.h"
 #include "engine/train/run_identity.h"
+#include "nvme/store_files.h"
 
 namespace headrace::engine {
 
@@ -74,6 +77,37 @@ Status check_not_beyond_the_end(const SetupInputs& inputs, const Progress& progr
                  fmt::format("max_steps={} exports what is there, more goes on with it", done)};
 }
 
+// Weights of bf16 leave nothing over in bf16; fp16 keeps a master beside every weight, fp32 none.
+LoadedStates loaded_states(const offload::Workload& workload, const Checkpoint& checkpoint) {
+    if (workload.dtype == offload::Dtype::fp32) return LoadedStates::zero;
+    if (workload.dtype == offload::Dtype::fp16) return LoadedStates::written;
+    for (const offload::LayerSpec& layer : workload.layout.specs) {
+        for (const offload::TensorSpec& tensor : layer.tensors) {
+            const StoredTensor* const stored = checkpoint.find(tensor.name);
+            CHECK(stored != nullptr);
+            if (stored->dtype != offload::Dtype::bf16) return LoadedStates::written;
+        }
+    }
+    return LoadedStates::zero;
+}
+
+int64_t evaluated_micro_batches(const TrainInputs& run) {
+    if (run.eval_data == nullptr) return 0;
+    return BatchPlan(*run.eval_data, eval_batches(run.config, *run.eval_data))
+        .micro_batch_count_of(0);
+}
+
+// What a resume writes before its first step: nothing, or every durable place of a successor.
+uint64_t repacked_bytes(const SavedRun& saved, const Placement& placement) {
+    const offload::Workload& workload = placement.workload;
+    const std::vector<offload::PlaceSpec> places =
+        nvme::durable_of(places_of(workload.layout, lay_slots(workload, placement.plan).slots));
+    if (saved.store.places == places) return 0;
+    uint64_t size_bytes = 0;
+    for (const offload::PlaceSpec& place : places) size_bytes += place.size_bytes;
+    return size_bytes;
+}
+
 }  // namespace
 
 Result<RunSetup> set_up(const SetupInputs& inputs) {
@@ -116,6 +150,20 @@ Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
         return status.error();
     }
     return identity;
+}
+
+Result<DriveWrites> plan_writes(const SetupInputs& inputs, const RunSetup& setup,
+                                const Checkpoint& checkpoint) {
+    const RunConfig& config = inputs.run.config;
+    const Placement& placement = setup.placed.placement;
+    DriveWrites writes = drive_writes_of(placement, loaded_states(placement.workload, checkpoint),
+                                         evaluated_micro_batches(inputs.run));
+    if (setup.saved) writes.load_bytes = repacked_bytes(*setup.saved, placement);
+    const auto limit = config.offload.nvme_write_limit_bytes;
+    const int64_t done = setup.saved ? setup.saved->saved.progress.attempts : 0;
+    if (!limit || done >= inputs.batches.step_count()) return writes;
+    if (Status status = check_one_step_within(*limit, writes); !status) return status.error();
+    return writes;
 }
 
 }  // namespace headrace::engine

@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/machine_file.h"
+#include "engine/plan/drive_writes.h"
 #include "engine/resume/identity.h"
 #include "engine/resume/run_store.h"
 #include "engine/train/host_placement.h"
@@ -32,6 +33,7 @@ struct RunSetup {
     HostPlacement placed;
     std::optional<offload::CommitAt> commit_at;  // of the placement; none: it never does
     Identity identity;                           // empty before identify
+    DriveWrites writes;                          // nothing before plan_writes
 };
 
 // Errors: of the card's file, find_saved_run and place_on_host. Notes numerics and placement, and
@@ -43,5 +45,10 @@ offload::Result<RunSetup> set_up(const SetupInputs& inputs);
 // this start asks for.
 offload::Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
                                    const Checkpoint& checkpoint);
+
+// What this start writes to its drives at most. Error (does_not_fit): nvme_write_limit does not
+// hold a step of it, and there is one to do.
+offload::Result<DriveWrites> plan_writes(const SetupInputs& inputs, const RunSetup& setup,
+                                         const Checkpoint& checkpoint);
 
 }  // namespace headrace::engine

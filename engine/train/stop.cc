@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "offload/check.h"
 #include "offload/numbers.h"
 #include "offload/units.h"
@@ -58,17 +60,30 @@ Status check_converges(const StepOutcome& outcome, const LossScaleRule& rule) {
                  ""};
 }
 
-bool is_at_write_limit(const Written& written, std::optional<uint64_t> limit_bytes) {
-    CHECK_LE(written.step_bytes_max, written.total_bytes);
-    const uint64_t due_bytes = 2 * (written.step_bytes_max + written.save_bytes_max);
-    return limit_bytes && written.total_bytes + due_bytes > *limit_bytes;
+uint64_t bytes_after_one_more_step(const Written& written, const DriveWrites& planned) {
+    CHECK_LE(written.at_rest_bytes, written.total_bytes);
+    CHECK_GE(written.step_count, 0);
+    // Two bounds: what steps write at most, since nothing was under way; or what the last look saw,
+    // which was before a step that is under way, this one, and the updates of the one before both.
+    const uint64_t since_rest =
+        written.at_rest_bytes +
+        (static_cast<uint64_t>(written.step_count) + 1) * planned.step_bytes;
+    const uint64_t since_look = written.total_bytes + 3 * planned.step_bytes;
+    return std::min(since_rest, since_look) + planned.save_bytes + planned.evaluation_bytes;
 }
 
-Error stopped_at_write_limit(const Written& written, uint64_t limit_bytes,
-                             const std::string& when) {
-    CHECK(is_at_write_limit(written, limit_bytes));
-    std::string most = "a step writes " + format_bytes(written.step_bytes_max);
-    if (written.save_bytes_max > 0) most += ", a save " + format_bytes(written.save_bytes_max);
+bool is_at_write_limit(const Written& written, const DriveWrites& planned,
+                       std::optional<uint64_t> limit_bytes, uint64_t due_bytes) {
+    return limit_bytes && bytes_after_one_more_step(written, planned) + due_bytes > *limit_bytes;
+}
+
+Error stopped_at_write_limit(const Written& written, const DriveWrites& planned,
+                             uint64_t limit_bytes, const std::string& when) {
+    std::string most = "a step writes " + format_bytes(planned.step_bytes);
+    if (planned.save_bytes > 0) most += ", a save " + format_bytes(planned.save_bytes);
+    if (planned.evaluation_bytes > 0) {
+        most += ", an evaluation " + format_bytes(planned.evaluation_bytes);
+    }
     return {ErrorCode::failed,
             fmt::format("stopped {}: {} are written of the {} that nvme_write_limit allows, and {}",
                         when, format_bytes(written.total_bytes), format_bytes(limit_bytes), most),

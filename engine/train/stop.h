@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/config/loss_scale.h"
+#include "engine/plan/drive_writes.h"
 #include "engine/train/step.h"
 #include "offload/result.h"
 
@@ -26,24 +27,30 @@ std::string describe_skip(const StepOutcome& outcome, bool has_loss_scale);
 // in a row, it can only fall so often.
 offload::Status check_converges(const StepOutcome& outcome, const LossScaleRule& rule);
 
-// What the drives of a run have taken.
+// What the drives of a run have taken since its start.
 struct Written {
-    uint64_t total_bytes = 0;
-    uint64_t step_bytes_max = 0;  // the most of a step
-    uint64_t save_bytes_max = 0;  // the most of a save
+    uint64_t total_bytes = 0;    // at the last look: with the last step that is done
+    uint64_t at_rest_bytes = 0;  // when nothing was under way the last time
+    int64_t step_count = 0;      // steps begun since then
 };
 
-// Whether they would have taken more than nvme_write_limit after the two steps that can still be
-// open, with the save that may be due and the one that a stop makes.
-bool is_at_write_limit(const Written& written, std::optional<uint64_t> limit_bytes);
+// The most that they will have taken of a run that turns one more step and then stops, with all
+// that is under way and a save and an evaluation at the end.
+uint64_t bytes_after_one_more_step(const Written& written, const DriveWrites& planned);
+
+// Whether one more step could end beyond the limit, after what is due before it. Asked before each,
+// a run never gets there.
+bool is_at_write_limit(const Written& written, const DriveWrites& planned,
+                       std::optional<uint64_t> limit_bytes, uint64_t due_bytes = 0);
 
 // `when`: "after step 3 of 8".
-offload::Error stopped_at_write_limit(const Written& written, uint64_t limit_bytes,
-                                      const std::string& when);
+offload::Error stopped_at_write_limit(const Written& written, const DriveWrites& planned,
+                                      uint64_t limit_bytes, const std::string& when);
 
 // Whether what the run has done so far can be gone on with.
 enum class Kept : uint8_t { nothing, resume_point };
 
+// Error: stopped.
 offload::Error stopped_by_signal(int number, const std::string& when, Kept kept);
 
 }  // namespace headrace::engine

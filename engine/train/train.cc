@@ -70,6 +70,9 @@ class Training {
         Result<Identity> identity = identify(inputs, setup_, *checkpoint);
         if (!identity) return identity.error();
         setup_.identity = std::move(*identity);
+        const Result<DriveWrites> writes = plan_writes(inputs, setup_, *checkpoint);
+        if (!writes) return writes.error();
+        setup_.writes = *writes;
         if (Status status = take_what_it_needs(); !status) return status;
         waits_.begin(is_resumed() ? "reading the run's weights and states back"
                                   : "loading the model");
@@ -152,28 +155,35 @@ class Training {
             if (Status status = evaluate(); !status) return status;
         }
         while (done < total) {
-            const int64_t pause = pauses.next(done);
-            if (Status status = train_to(pause); !status) return status;
+            const int64_t before = done;
+            if (Status status = train_to(pauses.next(done)); !status) return status;
             done = progress().attempts;
-            const bool is_stopping = done < total && wants_stop();  // and stays so
+            const bool is_stopping = done < total && wants_stop(due_bytes(pauses, done));
             if (pauses.saves_after(done) || (is_stopping && pauses.saves())) {
                 if (Status status = save(); !status) return status;
             }
             if (is_stopping) return why_it_stops();
-            CHECK_EQ(done, pause);
+            CHECK_GT(done, before);
             if (!pauses.evaluates_after(done)) continue;
             if (Status status = evaluate(); !status) return status;
         }
         return {};
     }
 
-    // Or to the step at which the run is asked to stop.
+    // Or to the step at which the run is asked to stop, or could come to its write limit if the
+    // steps wrote as much as they can: at rest it is known how much they did.
     Status train_to(int64_t end) {
         const int64_t done = progress().attempts;
+        rested_at_ = begun_ = done;
+        report_->look_at_rest();
         wait_for_step(done, end);
         Status status = engine_->train(
             {.step_count = end - done,
-             .batch_of = [this](int64_t step) { return batches_.step(step); },
+             .batch_of =
+                 [this](int64_t step) {
+                     begun_ = step + 1;
+                     return batches_.step(step);
+                 },
              .micro_batch_count_of =
                  [this](int64_t step) { return batches_.micro_batch_count_of(step); },
              .on_step =
@@ -184,6 +194,8 @@ class Training {
                  },
              .wants_stop = [this] { return wants_stop(); }});
         waits_.end();
+        rested_at_ = begun_ = progress().attempts;
+        report_->look_at_rest();
         return status;
     }
 
@@ -205,16 +217,33 @@ class Training {
                      std::chrono::duration_cast<WaitWatch::Duration>(usual));
     }
 
-    bool wants_stop() const {
+    bool wants_stop(uint64_t due_bytes = 0) const {
         return reporter_.stop_signal() != 0 ||
-               is_at_write_limit(report_->written(), config_.offload.nvme_write_limit_bytes);
+               is_at_write_limit(written(), setup_.writes, config_.offload.nvme_write_limit_bytes,
+                                 due_bytes);
+    }
+
+    // Of a run that goes on after `done` steps: before the next one.
+    uint64_t due_bytes(const Pauses& pauses, int64_t done) const {
+        return (pauses.saves_after(done) ? setup_.writes.save_bytes : 0) +
+               (pauses.evaluates_after(done) ? setup_.writes.evaluation_bytes : 0);
+    }
+
+    Written written() const {
+        Written written = report_->written();
+        if (is_resumed()) {  // repacked into a successor, before this store was there
+            written.total_bytes += setup_.writes.load_bytes;
+            written.at_rest_bytes += setup_.writes.load_bytes;
+        }
+        written.step_count = begun_ - rested_at_;
+        return written;
     }
 
     Status why_it_stops() const {
         const std::string when = describe_step(progress().attempts);
         if (Status status = stop_if_asked(when); !status) return status;
-        return stopped_at_write_limit(report_->written(), *config_.offload.nvme_write_limit_bytes,
-                                      when);
+        return stopped_at_write_limit(written(), setup_.writes,
+                                      *config_.offload.nvme_write_limit_bytes, when);
     }
 
     Status stop_if_asked(const std::string& when) const {
@@ -313,6 +342,8 @@ class Training {
     std::unique_ptr<Engine> engine_;
     std::unique_ptr<CheckpointWriter> writer_;  // where a model is written
     std::optional<RunReport> report_;
+    int64_t rested_at_ = 0;  // steps done when nothing was under way the last time
+    int64_t begun_ = 0;      // steps begun
     WaitWatch waits_;
 };
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/plan/drive_writes.h"
 #include "offload/numbers.h"
 #include "offload/units.h"
 
@@ -200,11 +201,52 @@ TEST(Forecast, AWriteLimitThatIsTooLowIsRefused) {
     const auto refused = forecast_run(config, shape("llama-2-13b"), machine("rtx4090"));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::does_not_fit);
-    for (const char* part : {"100 steps write 15", "allows 10.0 TB: 64 steps", "max_steps"}) {
+    for (const char* part : {"100 steps write 15", "allows 10.0 TB: 63 steps", "max_steps"}) {
         EXPECT_THAT(refused.error().text(), HasSubstr(part));
     }
     config.max_steps = 60;
     EXPECT_TRUE(forecast_run(config, shape("llama-2-13b"), machine("rtx4090")).ok());
+    config.max_steps.reset();
+    EXPECT_TRUE(forecast_run(config, shape("llama-2-13b"), machine("rtx4090")).ok());
+    config.offload.nvme_write_limit_bytes = 100'000'000'000;
+    const auto none = forecast_run(config, shape("llama-2-13b"), machine("rtx4090"));
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, ErrorCode::does_not_fit);
+    EXPECT_THAT(none.error().text(), HasSubstr("a run of one step writes"));
+}
+
+// What train stops by (engine/train/stop.h): loading, and the saves of a run that keeps its states
+// in memory, are written too.
+TEST(Forecast, AWriteLimitHoldsLoadingAndSavesToo) {
+    RunConfig config = run_of(8);
+    config.max_steps = 9;
+    config.save_steps = 4;  // 4, 8 and 9
+    config.offload.commit = CommitMode::at_saves;
+    config.offload.parameters = TierShares::all_on(offload::Tier::ram);
+    config.offload.optimizer = TierShares::all_on(offload::Tier::ram);
+    MachineFile large = machine("rtx4090");
+    large.ceilings.ram_bytes = 400 * offload::gib;
+    const RunForecast forecast = forecast_run(config, shape("llama-2-7b"), large).value();
+    EXPECT_EQ(forecast.written_bytes, 0u) << "steps write nothing";
+    const DriveWrites writes = drive_writes_of(forecast.placement, LoadedStates::zero, 0);
+    EXPECT_EQ(writes.step_bytes, forecast.written_bytes);
+    const auto parameters = static_cast<double>(forecast.parameter_count);
+    EXPECT_NEAR(static_cast<double>(writes.load_bytes), 2 * parameters, 0.001 * parameters);
+    EXPECT_NEAR(static_cast<double>(writes.save_bytes), 12 * parameters, 0.001 * parameters);
+    const uint64_t run_bytes = writes.load_bytes + 3 * writes.save_bytes;
+    EXPECT_EQ(bytes_of_run(writes, 9, 4), run_bytes);
+    EXPECT_EQ(bytes_of_run(writes, 9, {}), writes.load_bytes + writes.save_bytes);
+    config.offload.nvme_write_limit_bytes = run_bytes;
+    EXPECT_TRUE(forecast_run(config, shape("llama-2-7b"), large).ok());
+    config.offload.nvme_write_limit_bytes = run_bytes - 1;
+    const auto refused = forecast_run(config, shape("llama-2-7b"), large);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(),
+                testing::AllOf(HasSubstr("9 steps write 0.2"), HasSubstr("GiB a save"),
+                               HasSubstr(": 8 steps")));
+    config.offload.nvme_write_limit_bytes = writes.load_bytes + writes.save_bytes - 1;
+    config.max_steps.reset();
+    EXPECT_FALSE(forecast_run(config, shape("llama-2-7b"), large).ok());
 }
 
 TEST(Forecast, SmallerStatesAreFasterAndGentler) {

@@ -561,18 +561,5 @@ TEST_F(Resume, AnUnfinishedRunIsNotThrownAwayUnasked) {
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path("drive1")));
 }
 
-TEST_F(Resume, AWriteLimitCommitsAndStops) {
-    const json expected = finish();
-    const uint64_t per_step = 1 * offload::mib;
-    config_.offload.nvme_write_limit_bytes = 6 * per_step;
-    const Told told = run(model_);
-    ASSERT_FALSE(told.status.ok());
-    EXPECT_THAT(told.status.error().text(), HasSubstr("nvme_write_limit"));
-    EXPECT_LT(told.steps.size(), 10u);
-    config_.offload.nvme_write_limit_bytes.reset();
-    config_.resume_from_checkpoint = true;
-    expect_same(finish(), expected, "stopped by the limit");
-}
-
 }  // namespace
 }  // namespace headrace::engine::tests

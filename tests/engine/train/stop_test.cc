@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "offload/units.h"
-
 namespace headrace::engine {
 namespace {
 
@@ -65,27 +63,41 @@ TEST(StopTest, a_skip_is_told_with_its_reason) {
     EXPECT_EQ(describe_skip(outcome, true), "step 7 has no trained token: no update");
 }
 
-// Two steps can still be open when a run is asked to stop, and a save be due before the last one.
-TEST(StopTest, the_write_limit_leaves_room_for_two_steps_and_their_saves) {
-    const Written written{.total_bytes = 60 * offload::mib, .step_bytes_max = 20 * offload::mib};
-    EXPECT_FALSE(is_at_write_limit(written, std::nullopt));
-    EXPECT_FALSE(is_at_write_limit(written, 100 * offload::mib));
-    EXPECT_TRUE(is_at_write_limit(written, 100 * offload::mib - 1));
-    EXPECT_FALSE(is_at_write_limit({}, 0));
-    const Written saving{.total_bytes = 60, .step_bytes_max = 4, .save_bytes_max = 30};
-    EXPECT_FALSE(is_at_write_limit(saving, 128));
-    EXPECT_TRUE(is_at_write_limit(saving, 127));
-    EXPECT_THAT(stopped_at_write_limit(saving, 127, "after step 3 of 8").text(),
-                HasSubstr("and a step writes 4 B, a save 30 B"));
-    const offload::Error stopped =
-        stopped_at_write_limit(written, 99 * offload::mib, "after step 3 of 8");
+// Steps since nothing was under way, each as large as any; then what was looked at and three of
+// them, where that is less: both are more than can have been written.
+TEST(StopTest, the_write_limit_leaves_room_for_what_is_under_way) {
+    const DriveWrites planned{.step_bytes = 20};
+    Written written{.total_bytes = 100, .at_rest_bytes = 100};
+    EXPECT_EQ(bytes_after_one_more_step(written, planned), 120u);
+    written.step_count = 2;
+    EXPECT_EQ(bytes_after_one_more_step(written, planned), 160u);
+    written = {.total_bytes = 130, .at_rest_bytes = 100, .step_count = 9};  // smaller steps
+    EXPECT_EQ(bytes_after_one_more_step(written, planned), 190u);
+    EXPECT_FALSE(is_at_write_limit(written, planned, std::nullopt));
+    EXPECT_FALSE(is_at_write_limit(written, planned, 190));
+    EXPECT_TRUE(is_at_write_limit(written, planned, 189));
+    EXPECT_FALSE(is_at_write_limit(written, planned, 200, 10));
+    EXPECT_TRUE(is_at_write_limit(written, planned, 200, 11));
+    EXPECT_FALSE(is_at_write_limit({}, {}, 0));
+}
+
+// The first save is the one that a stop or the end makes: none has been seen before it.
+TEST(StopTest, the_write_limit_leaves_room_for_the_first_save) {
+    const DriveWrites planned{
+        .load_bytes = 7, .step_bytes = 4, .save_bytes = 30, .evaluation_bytes = 2};
+    const Written loaded{.total_bytes = 7, .at_rest_bytes = 7};
+    EXPECT_FALSE(is_at_write_limit(loaded, planned, 43));
+    EXPECT_TRUE(is_at_write_limit(loaded, planned, 42));
+    const offload::Error stopped = stopped_at_write_limit(loaded, planned, 42, "after step 3 of 8");
     EXPECT_EQ(stopped.code, ErrorCode::failed);
     EXPECT_THAT(stopped.text(),
-                HasSubstr("stopped after step 3 of 8: 60.0 MiB are written of the 99.0 MiB that "
-                          "nvme_write_limit allows, and a step writes 20.0 MiB"));
+                HasSubstr("stopped after step 3 of 8: 7 B are written of the 42 B that "
+                          "nvme_write_limit allows, and a step writes 4 B, a save 30 B, an "
+                          "evaluation 2 B"));
 }
 
 TEST(StopTest, a_signal_says_what_is_lost) {
+    EXPECT_EQ(stopped_by_signal(2, "", Kept::nothing).code, ErrorCode::stopped);
     const auto text = [](Kept kept) {
         return stopped_by_signal(2, "after step 3 of 8", kept).text();
     };
