@@ -25,7 +25,6 @@ from pathlib import Path
 import tiny
 
 PROGRAM = Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 FAILED, USAGE, DOES_NOT_FIT, BAD_DATA = 1, 2, 3, 4
 KILLED = -signal.SIGKILL
 STEPS = 8
@@ -458,30 +457,6 @@ class StoreTest(unittest.TestCase):
             self.assertEqual(ended.code, code, ended)
             self.assertIn(word, ended.err)
             self.assertEqual("stopped by signal" in ended.err, not fault, ended)
-
-    def test_a_signal_stops_what_measures_and_what_copies(self):
-        shape = self.folder / "shape.json"
-        shape.write_text(json.dumps(tiny.config_of(300, tied=False)))
-        rounds = ("--rounds", 50)
-        for words in (("bench", "nvme", "--path", self.drive, *rounds), ("bench", "adam", *rounds),
-                      ("bench", "link", *rounds), ("bench", "gemm", *rounds),
-                      ("doctor", "--probe", "--nvme", self.drive, "--out", self.folder / "m.yaml"),
-                      ("rehearse", shape, f"nvme_paths=[{self.drive}]", "--steps", 10000),
-                      ("random-model", CONFIGS / "models/llama-3.2-1b.json", self.folder / "big")):
-            running = self.started(*words)
-            self.wait_for_handler(running)
-            ended = tiny.end(running, signal.SIGINT)
-            self.assertEqual(ended.code, 128 + signal.SIGINT, (words, ended))
-            self.assertEqual([*self.drive.iterdir()], [], words)
-        self.assertEqual([path.name for path in self.folder.iterdir() if path.is_file()],
-                         ["shape.json"])
-
-    def wait_for_handler(self, running):
-        """Until a signal is caught, and does not end the process."""
-        status = Path(f"/proc/{running.pid}/status")
-        while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & 1 << 1:
-            self.assertIsNone(running.poll())
-            time.sleep(0.01)
 
     def test_a_signal_while_exporting_comes_too_late(self):
         running = self.started(*self.job("--slow-requests", 2, "max_steps=2"))
