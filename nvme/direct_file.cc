@@ -290,8 +290,7 @@ Status DirectFile::drop_cache(Direction direction, uint64_t offset_bytes,
                             path_, -outcome);
         }
     }
-    static_cast<void>(posix_fadvise(descriptor_, static_cast<off_t>(offset_bytes),
-                                    static_cast<off_t>(size_bytes), POSIX_FADV_DONTNEED));
+    static_cast<void>(drop_pages(operations_, descriptor_, offset_bytes, size_bytes));
     return {};
 }
 

@@ -55,6 +55,13 @@ int sync_range(const FileOperations& operations, int descriptor, uint64_t offset
     return outcome < 0 ? -errno : 0;
 }
 
+int drop_pages(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
+               uint64_t size_bytes) {
+    if (operations.drop_pages) return operations.drop_pages(descriptor, offset_bytes, size_bytes);
+    return -posix_fadvise(descriptor, static_cast<off_t>(offset_bytes),
+                          static_cast<off_t>(size_bytes), POSIX_FADV_DONTNEED);
+}
+
 int make_folder(const FileOperations& operations, const std::string& folder) {
     if (operations.make_folder) return operations.make_folder(folder);
     return mkdir(folder.c_str(), 0700) < 0 ? -errno : 0;

@@ -45,6 +45,7 @@ struct FileOperations {
     std::function<int(int descriptor, uint64_t size_bytes)> truncate;
     std::function<int(int descriptor)> sync_data;
     std::function<int(int descriptor, uint64_t offset_bytes, uint64_t size_bytes)> sync_range;
+    std::function<int(int descriptor, uint64_t offset_bytes, uint64_t size_bytes)> drop_pages;
     std::function<std::optional<Fault>(const Request&)> before_request;
     std::function<int()> before_submit;  // < 0: the submission of the ring fails with it
     std::function<int(const std::string& folder)> make_folder;
@@ -61,6 +62,9 @@ int truncate_file(const FileOperations& operations, int descriptor, uint64_t siz
 int sync_data(const FileOperations& operations, int descriptor);
 // Writes the pages of a range back and waits for it.
 int sync_range(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
+               uint64_t size_bytes);
+// Drops the clean pages of a range from the page cache: what is read next comes from the drive.
+int drop_pages(const FileOperations& operations, int descriptor, uint64_t offset_bytes,
                uint64_t size_bytes);
 
 // Entries of folders: mkdir (mode 0700), unlink, rmdir, rename, fsync of a folder, where a file

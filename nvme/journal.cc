@@ -202,7 +202,7 @@ Status Journal::record(const offload::CommitRecord& record, const std::vector<Pl
         return {};
     }
     const uint32_t area = 1 - newest_area_;
-    spare_.sequence = newest_ ? newest_->sequence + 1 : 1;
+    spare_.sequence = newest_ ? newest_->sequence + 1 : first_sequence;
     spare_.record = record;
     spare_.places = places;
     recorded_ = std::move(spare_);

@@ -35,6 +35,14 @@ struct Commit {
     bool operator==(const Commit&) const = default;
 };
 
+// One commit of one store: what a look at it told of (store_facts.h), and an open can insist on.
+struct CommitId {
+    Uuid uuid = {};
+    uint64_t sequence = 0;
+    bool operator==(const CommitId&) const = default;
+};
+inline constexpr uint64_t first_sequence = 1;
+
 // Record page and body, whole pages. Grows by about 8 bytes per place.
 uint64_t commit_area_bytes_of(uint64_t durable_place_count);
 

@@ -334,6 +334,7 @@ Result<std::unique_ptr<DriveProbe>> DriveProbe::open(ProbeOptions options) {
                         .depth = options.depth,
                         .block_bytes = options.block_bytes,
                         .buffers = {options.pool},
+                        .stuck_after = options.stuck_after,
                         .on_stuck = options.on_stuck,
                         .operations = options.operations};
     for (uint64_t place = 0; place < place_count; place++) {

@@ -16,6 +16,7 @@
 // One thread uses a probe. What it measures is the whole process's: nothing else should run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,8 +49,9 @@ struct ProbeOptions {
     IoEngine engine = IoEngine::automatic;
     std::span<std::byte> pool = {};          // at least pool_bytes_min; what it holds is lost
     std::function<bool()> should_stop = {};  // asked ten times a second; empty: never
-    std::function<void(std::string)> on_stuck = {};  // as in store_options.h
-    FileOperations operations = {};                  // tests: faults
+    std::chrono::nanoseconds stuck_after = std::chrono::seconds(300);  // as in store_options.h
+    std::function<void(std::string)> on_stuck = {};                    // as there
+    FileOperations operations = {};                                    // tests: faults
 };
 
 // small_pool: as many as are in flight, which on one path is the depth.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "nvme/io_error.h"
+#include "nvme/journal.h"
 #include "nvme/run_folder.h"
 #include "nvme/store_facts.h"
 #include "offload/check.h"
@@ -46,7 +47,7 @@ Error refused(const Promotion& promotion, std::string cause) {
                  std::move(cause)};
 }
 
-Result<std::vector<Piece>> hold_pieces(const Promotion& promotion) {
+Result<std::vector<Piece>> hold_folders(const Promotion& promotion) {
     std::vector<Piece> pieces;
     for (const std::string& path : promotion.paths) {
         const FolderName name{
@@ -56,16 +57,39 @@ Result<std::vector<Piece>> hold_pieces(const Promotion& promotion) {
         Result<std::unique_ptr<RunFolder>> folder =
             open_run_folder(name, Existence::may_be_made, promotion.operations);
         if (!folder) return folder.error();
-        Piece piece{.folder = std::move(*folder), .map = {}};
-        if (Status status = piece.folder->map.flush(); !status) return status.error();
+        pieces.push_back({.folder = std::move(*folder), .map = {}});
+    }
+    return pieces;
+}
+
+// Path 0 is last then: what is done to it decides what a crash leaves.
+Status parse_maps(std::vector<Piece>& pieces) {
+    for (Piece& piece : pieces) {
         Result<std::optional<MapImage>> map = parse_map(piece.folder->map, piece.folder->folder);
         if (!map) return map.error();
         piece.map = std::move(*map);
-        pieces.push_back(std::move(piece));
     }
-    // Path 0 last: what is done to it decides what a crash leaves.
     std::ranges::stable_partition(pieces, [](const Piece& piece) { return !piece.is_first(); });
+    return {};
+}
+
+// As the drives have them: a commit among them may cost the predecessor its life.
+Result<std::vector<Piece>> hold_pieces(const Promotion& promotion) {
+    Result<std::vector<Piece>> pieces = hold_folders(promotion);
+    if (!pieces) return pieces;
+    for (const Piece& piece : *pieces) {
+        if (Status status = settle_map(piece.folder->map); !status) return status.error();
+    }
+    if (Status status = parse_maps(*pieces); !status) return status.error();
     return pieces;
+}
+
+// Of a successor that goes: then what a crash leaves of it is taken away, not promoted nor missed.
+// A drive that refuses even that says so to whoever unlinks, too.
+void erase_commits(const Piece& first) {
+    CHECK(first.is_first());
+    Journal journal(first.folder->map, first.map->superblock);
+    if (journal.read().ok()) static_cast<void>(journal.forget_all());
 }
 
 // Whether path 0 of the successor, which is not named, still lies where it was made, and has no
@@ -77,7 +101,7 @@ bool is_known_empty(const Promotion& promotion, const MapImage& piece, const std
     if (!map || !map->has_value()) return false;
     const Superblock& head = (*map)->superblock;
     if (head.uuid != piece.superblock.uuid || head.path_index != 0) return false;
-    const Result<KeptCommits> commits = look_at_commits(folder, **map);
+    const Result<KeptCommits> commits = look_at_commits(folder, **map, promotion.operations);
     return commits.ok() && !commits->newest;
 }
 
@@ -209,6 +233,22 @@ Status promote_store(const std::vector<std::string>& paths, const std::string& r
     if (!*is_truth) return refused(promotion, "it has no commit");
     if (Status status = check_whole(promotion, *pieces); !status) return status;
     return take_place(promotion, *pieces);
+}
+
+Status discard_successor(const std::vector<std::string>& paths, const std::string& run_name,
+                         const Uuid& uuid, const FileOperations& operations) {
+    CHECK(!paths.empty());
+    const Promotion promotion{.paths = paths, .run_name = run_name, .operations = operations};
+    Result<std::vector<Piece>> pieces = hold_folders(promotion);
+    if (!pieces) return pieces.error();
+    if (Status status = parse_maps(*pieces); !status) return status;
+    for (const Piece& piece : *pieces) {
+        if (piece.map && piece.map->superblock.uuid == uuid) continue;
+        return refused(promotion, piece.folder->folder + " is no part of it; remove it");
+    }
+    if (pieces->empty()) return {};  // a look took it away, or had it take its place
+    if (pieces->back().is_first()) erase_commits(pieces->back());
+    return take_away(promotion, *pieces);
 }
 
 Status finish_promotion(const std::vector<std::string>& paths, const std::string& run_name,

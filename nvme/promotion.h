@@ -22,6 +22,13 @@ namespace headrace::nvme {
 offload::Status promote_store(const std::vector<std::string>& paths, const std::string& run_name,
                               const Uuid& uuid, const FileOperations& operations = {});
 
+// For whoever could not fill or commit the successor with this uuid: takes it away whatever it
+// holds, its commit first if one reached the drive, so that it is not promoted. Call it with the
+// successor closed. After an Error the next open or look decides by what the drive has.
+offload::Status discard_successor(const std::vector<std::string>& paths,
+                                  const std::string& run_name, const Uuid& uuid,
+                                  const FileOperations& operations = {});
+
 // Ends a promotion that was cut short, or takes a successor without a commit away. Does nothing
 // where there is no successor, and where somebody holds it. Called by open_store and look_at_store.
 offload::Status finish_promotion(const std::vector<std::string>& paths, const std::string& run_name,

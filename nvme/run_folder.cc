@@ -430,14 +430,17 @@ Result<std::optional<MapImage>> parse_map(const DirectFile& map, const std::stri
     return std::optional<MapImage>(std::move(image));
 }
 
-Result<MapImage> read_map(const RunFolder& folder) {
-    // What a killed process left in the page cache counts once it is on the drive.
-    if (Status status = folder.map.flush(); !status) return status.error();
-    const Result<uint64_t> map_bytes = folder.map.size_bytes();
-    const Result<uint64_t> data_bytes = folder.data.size_bytes();
+Status settle_map(const DirectFile& map) {
+    if (Status status = map.flush(); !status) return status;
+    const Result<uint64_t> map_bytes = map.size_bytes();
     if (!map_bytes) return map_bytes.error();
+    return map.drop_cache(offload::Direction::read, 0, *map_bytes);
+}
+
+Result<MapImage> read_map(const RunFolder& folder) {
+    if (Status status = settle_map(folder.map); !status) return status.error();
+    const Result<uint64_t> data_bytes = folder.data.size_bytes();
     if (!data_bytes) return data_bytes.error();
-    static_cast<void>(folder.map.drop_cache(offload::Direction::read, 0, *map_bytes));
     Result<std::optional<MapImage>> map = parse_map(folder.map, folder.folder);
     if (!map) return map.error();
     if (!map->has_value()) {

@@ -82,8 +82,13 @@ offload::Status lay_out(RunFolder& folder, const MapImage& map, uint64_t data_by
 offload::Status lay_out_scratch(RunFolder& folder, const MapImage& map, uint64_t data_bytes,
                                 std::vector<std::string>& notes);
 
-// The map of a store, its tables and sizes checked (bad_data Error): of a held folder, from the
-// drive, durable.
+// What whoever reads a commit calls before: what a process left of the map in the page cache is
+// made durable and then dropped there, so that what is read next is what the drive has. A record
+// whose fdatasync failed may lie in the cache as if it were whole, told by no flush that comes
+// later.
+offload::Status settle_map(const DirectFile& map);
+
+// The map of a store, its tables and sizes checked (bad_data Error): of a held folder, settled.
 offload::Result<MapImage> read_map(const RunFolder& folder);
 
 // The map in a file as it is, its tables checked: nothing for a store whose making was cut short,

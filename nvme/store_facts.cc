@@ -24,8 +24,9 @@ using offload::Status;
 namespace {
 
 // Read and nothing else; the lock stays with whoever has it.
-Result<DirectFile> open_map(const std::string& folder) {
-    return DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered, {});
+Result<DirectFile> open_map(const std::string& folder, const FileOperations& operations = {}) {
+    return DirectFile::open(folder + "/map", Existence::must_exist, CachePolicy::buffered,
+                            operations);
 }
 
 uint64_t bytes_of(const std::string& folder) {
@@ -85,13 +86,14 @@ bool is_first_empty(const Parts& parts, const std::string& run_name) {
 }
 
 // Whether a commit could be lost by taking the parts for nothing: path 0 has one, or is not there.
-Result<bool> may_hold_commit(const Parts& parts, const std::string& run_name) {
+Result<bool> may_hold_commit(const Parts& parts, const std::string& run_name,
+                             const FileOperations& operations) {
     bool has_first = false;
     for (size_t part = 0; part < parts.maps.size(); part++) {
         if (parts.maps[part].superblock.path_index != 0) continue;
         has_first = true;
-        const Result<KeptCommits> commits =
-            look_at_commits(run_folder_of(parts.paths[part], run_name), parts.maps[part]);
+        const Result<KeptCommits> commits = look_at_commits(
+            run_folder_of(parts.paths[part], run_name), parts.maps[part], operations);
         if (!commits) return commits.error();
         if (commits->newest) return true;
     }
@@ -105,6 +107,11 @@ std::vector<uint32_t> weights_of(const std::vector<uint32_t>& pattern, uint32_t 
 }
 
 }  // namespace
+
+std::optional<CommitId> StoreFacts::newest_id() const {
+    if (!newest) return {};
+    return CommitId{.uuid = uuid, .sequence = newest->sequence};
+}
 
 bool is_held(const std::string& folder) {
     for (const char* name : {"/map", "/data"}) {
@@ -130,7 +137,8 @@ Result<std::optional<MapImage>> look_at_map(const std::string& folder) {
     return parse_map(*map, folder);
 }
 
-Status check_not_moved(const std::string& folder, const std::string& run_name) {
+Status check_not_moved(const std::string& folder, const std::string& run_name,
+                       const FileOperations& operations) {
     const Result<DirectFile> map = open_map(folder);
     if (!map) return map.error();
     Page page{};
@@ -144,7 +152,7 @@ Status check_not_moved(const std::string& folder, const std::string& run_name) {
         if (!found || !found->has_value()) continue;
         const Superblock& head = (*found)->superblock;
         if (head.uuid != notice->successor_uuid || head.path_index != 0) continue;
-        const Result<KeptCommits> commits = look_at_commits(successor, **found);
+        const Result<KeptCommits> commits = look_at_commits(successor, **found, operations);
         if (!commits) return commits.error();
         if (!commits->newest) continue;
         return Error{ErrorCode::bad_data, "the store " + folder + " was moved",
@@ -154,10 +162,12 @@ Status check_not_moved(const std::string& folder, const std::string& run_name) {
     return {};
 }
 
-Result<KeptCommits> look_at_commits(const std::string& folder, const MapImage& map) {
+Result<KeptCommits> look_at_commits(const std::string& folder, const MapImage& map,
+                                    const FileOperations& operations) {
     CHECK_EQ(map.superblock.path_index, 0u);
-    const Result<DirectFile> file = open_map(folder);
+    const Result<DirectFile> file = open_map(folder, operations);
     if (!file) return file.error();
+    if (Status status = settle_map(*file); !status) return status.error();
     Journal journal(*file, map.superblock);
     if (Status status = journal.read(); !status) return status.error();
     return KeptCommits{.newest = journal.newest(), .older = journal.older()};
@@ -175,7 +185,7 @@ Result<std::optional<StoreFacts>> look_at_store(const std::vector<std::string>& 
     if (parts->maps.empty()) return std::optional<StoreFacts>{};
     const Result<std::vector<size_t>> order = order_of(parts->maps, parts->paths);
     if (!order || !parts->without.empty()) {
-        const Result<bool> is_precious = may_hold_commit(*parts, run_name);
+        const Result<bool> is_precious = may_hold_commit(*parts, run_name, operations);
         if (!is_precious) return is_precious.error();
         if (!*is_precious) return std::optional<StoreFacts>{};
         if (!order) return order.error();
@@ -188,8 +198,9 @@ Result<std::optional<StoreFacts>> look_at_store(const std::vector<std::string>& 
     for (const size_t position : *order) facts.paths.push_back(parts->paths[position]);
     const MapImage& first = parts->maps[(*order)[0]];
     const std::string first_folder = run_folder_of(facts.paths[0], run_name);
-    if (Status status = check_not_moved(first_folder, run_name); !status) return status.error();
-    Result<KeptCommits> commits = look_at_commits(first_folder, first);
+    Status here = check_not_moved(first_folder, run_name, operations);
+    if (!here) return here.error();
+    Result<KeptCommits> commits = look_at_commits(first_folder, first, operations);
     if (!commits) return commits.error();
     facts.uuid = first.superblock.uuid;
     for (const std::string& path : facts.paths) {
@@ -242,6 +253,7 @@ Result<std::vector<ListedStore>> list_stores(const std::string& path) {
             store.owner = look_at_owner(store.folder);
             if (store.path_index == 0) {
                 const Result<KeptCommits> commits = look_at_commits(store.folder, **map);
+                if (!commits) store.fault = commits.error().text();
                 if (commits && commits->newest) store.attempts = commits->newest->record.attempts;
             }
         }

@@ -29,6 +29,9 @@ struct StoreFacts {
     Owner owner = {};                  // who opened it last
     bool is_live = false;              // somebody holds a file of it
     uint64_t size_bytes = 0;           // all files, all paths
+
+    // None without a commit. For StoreOptions::expected: what opens is what was looked at.
+    std::optional<CommitId> newest_id() const;
 };
 
 // The run's store on these paths, in any order; nothing if there is none that could be resumed nor
@@ -65,13 +68,16 @@ offload::Result<std::optional<MapImage>> look_at_map(const std::string& folder);
 
 // That the store in this folder, of path index 0, was not moved away: an Error if it has a notice
 // of a successor that has a commit. (One whose drive is not mounted cannot tell.)
-offload::Status check_not_moved(const std::string& folder, const std::string& run_name);
+offload::Status check_not_moved(const std::string& folder, const std::string& run_name,
+                                const FileOperations& operations = {});
 
-// The two commits of a folder whose map has path index 0 (CHECK).
+// The two commits of a folder whose map has path index 0 (CHECK), as the drive has them: the map is
+// settled (run_folder.h), held or not. Whoever holds it loses nothing by that, no error either.
 struct KeptCommits {
     std::optional<Commit> newest = {};
     std::optional<Commit> older = {};
 };
-offload::Result<KeptCommits> look_at_commits(const std::string& folder, const MapImage& map);
+offload::Result<KeptCommits> look_at_commits(const std::string& folder, const MapImage& map,
+                                             const FileOperations& operations = {});
 
 }  // namespace headrace::nvme

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
+#include "nvme/drive.h"
 #include "nvme/io_error.h"
 #include "nvme/store_facts.h"
 #include "offload/check.h"
@@ -47,6 +49,45 @@ Status check_room(const StoreOptions& options, const std::vector<std::string>& p
             {.path = paths[path], .size_bytes = placement.path_bytes[path] + map_bytes});
     }
     return check_paths(needs, options.run_name, role);
+}
+
+// Weights come this many steps nearer to equal ones, one after another, until there is room.
+constexpr uint32_t steps_to_even = 8;
+
+std::vector<uint32_t> nearer_to_even(const std::vector<uint32_t>& weights, uint32_t step) {
+    CHECK_LE(step, steps_to_even);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    const double even = static_cast<double>(step) / static_cast<double>(weights.size());
+    std::vector<double> shares;
+    for (const uint32_t weight : weights) shares.push_back((steps_to_even - step) * weight / sum);
+    for (double& share : shares) share += even;
+    return weights_of_rates(std::move(shares));
+}
+
+// The layout by the weights that were asked for, or, where a drive has no room for its share, by
+// those between them and equal ones that are the first to fit. The Error is of the former.
+Result<Placement> place_with_room(const StoreOptions& options, uint64_t map_bytes, Role role,
+                                  std::vector<std::string>& notes) {
+    std::vector<uint32_t> wanted = options.weights;
+    if (wanted.empty()) wanted.assign(options.paths.size(), 1);
+    Placement placement = make_placement(options.places, wanted, options.block_bytes);
+    const Status fits = check_room(options, options.paths, placement, map_bytes, role);
+    if (fits.ok()) return placement;
+    if (fits.error().code != ErrorCode::does_not_fit) return fits.error();
+    std::vector<uint32_t> tried = wanted;
+    for (uint32_t step = 1; step <= steps_to_even; step++) {
+        std::vector<uint32_t> weights = nearer_to_even(wanted, step);
+        if (weights == tried) continue;
+        placement = make_placement(options.places, weights, options.block_bytes);
+        if (check_room(options, options.paths, placement, map_bytes, role).ok()) {
+            notes.push_back(fmt::format("blocks go round the paths {} instead of {}: {}",
+                                        fmt::join(weights, " : "), fmt::join(wanted, " : "),
+                                        fits.error().what));
+            return placement;
+        }
+        tried = std::move(weights);
+    }
+    return fits.error();
 }
 
 Uuid random_uuid() {
@@ -139,6 +180,24 @@ Status check_places(const std::vector<PlaceSpec>& wanted, const std::vector<Plac
                     describe(in_found, found.end()), wanted.size(), found.size())};
 }
 
+// That the store is still at the commit that a look told of.
+Status check_expected(const StoreOptions& options, const Journal& journal,
+                      const std::string& folder) {
+    if (!options.expected) return {};
+    const std::optional<Commit>& newest = journal.newest();
+    const bool is_same_store = journal.uuid() == options.expected->uuid;
+    if (is_same_store && newest && newest->sequence == options.expected->sequence) return {};
+    const std::string now = newest ? fmt::format("its newest commit is number {}, of step {}",
+                                                 newest->sequence, newest->record.attempts)
+                                   : "it has no commit";
+    return Error{
+        ErrorCode::failed, "the store " + folder + " is not what it was a moment ago",
+        fmt::format("commit number {} was read, and now {}{}: another process went on with "
+                    "it in between; start again",
+                    options.expected->sequence, now,
+                    is_same_store ? "" : ", of another store of the same name")};
+}
+
 std::string index_list(const std::vector<std::string>& names) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -218,21 +277,18 @@ Result<StoreFiles> make_store_files(const StoreOptions& options, std::vector<std
     CHECK(options.opening != Opening::resume);
     const Role role = options.opening == Opening::successor ? Role::successor : Role::truth;
     const std::vector<PlaceSpec> durable = durable_of(options.places);
-    std::vector<uint32_t> weights = options.weights;
-    if (weights.empty()) weights.assign(options.paths.size(), 1);
-    StoreFiles files{.folders = {},
-                     .placement = make_placement(options.places, weights, options.block_bytes),
-                     .journal = {}};
-    CHECK(find_fault(files.placement) == nullptr);
-    const uint64_t map_bytes = map_bytes_of(durable);
     Status status = check_budget(options, store_bytes_of(options.places, options.paths.size()));
-    if (status.ok()) status = check_room(options, options.paths, files.placement, map_bytes, role);
+    if (!status.ok()) return status.error();
+    Result<Placement> placement = place_with_room(options, map_bytes_of(durable), role, notes);
+    if (!placement) return placement.error();
+    StoreFiles files{.folders = {}, .placement = std::move(*placement), .journal = {}};
+    CHECK(find_fault(files.placement) == nullptr);
     MapSpec spec{.uuid = random_uuid(),
                  .path_index = 0,
                  .run_name = options.run_name,
                  .paths = absolute(options.paths),
                  .predecessor = {}};
-    if (status.ok()) status = check_path_table(spec.paths);
+    status = check_path_table(spec.paths);
     if (status.ok() && role == Role::successor) {
         Result<Predecessor> predecessor = find_predecessor(options);
         if (!predecessor) return predecessor.error();
@@ -276,12 +332,16 @@ Result<StoreFiles> resume_store_files(const StoreOptions& options,
         paths.push_back(options.paths[position]);
         files.folders.push_back(std::move((*folders)[position]));
     }
-    Status status = check_not_moved(files.folders[0]->folder, options.run_name);
+    Status status = check_not_moved(files.folders[0]->folder, options.run_name, options.operations);
     if (status.ok()) {
         status = check_places(durable_of(options.places), durable, files.folders[0]->folder);
     }
     if (!status.ok()) return status.error();
     const Superblock& head = first.superblock;
+    files.journal = std::make_unique<Journal>(files.folders[0]->map, head);
+    status = files.journal->read();
+    if (status.ok()) status = check_expected(options, *files.journal, files.folders[0]->folder);
+    if (!status.ok()) return status.error();
     files.placement = lay_places(options.places, pattern_of(head), head.stripe_bytes);
     status = check_budget(options, store_bytes_of(options.places, paths.size()));
     if (status.ok()) {
@@ -291,8 +351,6 @@ Result<StoreFiles> resume_store_files(const StoreOptions& options,
         status = lay_out_scratch(*files.folders[path], maps[(*order)[path]],
                                  files.placement.path_bytes[path], notes);
     }
-    files.journal = std::make_unique<Journal>(files.folders[0]->map, head);
-    if (status.ok()) status = files.journal->read();
     if (!status.ok()) return status.error();
     return files;
 }

@@ -12,6 +12,7 @@
 
 #include "nvme/file_operations.h"
 #include "nvme/format.h"
+#include "nvme/journal.h"
 #include "nvme/ring.h"
 #include "nvme/uring_probe.h"
 #include "offload/store.h"
@@ -29,7 +30,9 @@ struct StoreOptions {
     std::string run_name = {};            // of the folder: letters, digits, '.', '_', '-'
     // resume: those with two copies must be the store's, in its order; those with one may be any.
     std::vector<offload::PlaceSpec> places = {};
-    std::vector<uint32_t> weights = {};  // blocks per path and cycle; empty: equal; resume: unused
+    // Blocks per path and cycle; empty: equal; resume: unused. Where a drive has no room for its
+    // share they come nearer to equal ones until there is, which is noted.
+    std::vector<uint32_t> weights = {};
     IoEngine engine = IoEngine::automatic;
     uint32_t depth = 8;  // blocks in flight per path; threads: at most 8 of them
     uint64_t block_bytes = 1 * offload::mib;  // of a request, and the stripe; resume: unused
@@ -46,7 +49,10 @@ struct StoreOptions {
     FileOperations operations = {};  // tests: faults
     Opening opening = Opening::fresh;
     std::optional<uint64_t> attempts = {};  // resume: of the commit wanted; none: the newest
-    Predecessor predecessor = {};           // successor: the store that it will succeed
+    // resume: the newest commit must be this one, or the open is refused (failed): what was read of
+    // the store before is of another one.
+    std::optional<CommitId> expected = {};
+    Predecessor predecessor = {};  // successor: the store that it will succeed
 };
 
 }  // namespace headrace::nvme

@@ -2,15 +2,19 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <ctime>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <utility>
 
 #include "nvme/io_buffer.h"
 #include "nvme/nvme_store.h"
+#include "nvme/probe.h"
 #include "nvme/promotion.h"
 #include "nvme/store_facts.h"
 #include "offload/check.h"
@@ -101,42 +105,97 @@ Status copy_places(NvmeStore& source, NvmeStore& target, const StoreFacts& facts
     return outcome;
 }
 
-// The successor's uuid. Both stores are closed when this returns.
+// Those of the store, if it has all of these paths, whatever they are called now; else none.
+std::vector<uint32_t> kept_weights(const Move& move, const StoreFacts& facts) {
+    CHECK_EQ(facts.paths.size(), facts.weights.size());
+    std::vector<uint32_t> weights;
+    for (const std::string& path : move.to_paths) {
+        for (size_t own = 0; own < facts.paths.size(); own++) {
+            std::error_code failure;
+            if (!std::filesystem::equivalent(path, facts.paths[own], failure)) continue;
+            weights.push_back(facts.weights[own]);
+            break;
+        }
+    }
+    return weights.size() == move.to_paths.size() ? weights : std::vector<uint32_t>{};
+}
+
+Result<std::vector<uint32_t>> weights_after(const Move& move, const StoreFacts& facts) {
+    if (!move.weights.empty()) return move.weights;
+    std::vector<uint32_t> kept = kept_weights(move, facts);
+    if (!kept.empty()) return kept;
+    if (!are_on_several_drives(move.to_paths, move.drives_of)) return std::vector<uint32_t>{};
+    ProbeOptions probe{.paths = move.to_paths,
+                       .run_name = fmt::format("measure.{}", getpid()),
+                       .engine = move.engine,
+                       .stuck_after = move.stuck_after,
+                       .on_stuck = move.on_stuck,
+                       .operations = move.operations};
+    const uint64_t pool_bytes = DriveProbe::pool_bytes_min(probe);
+    const IoBuffer pool(pool_bytes);
+    probe.pool = pool.first(pool_bytes);
+    Result<Striping> striping = find_striping({.probe = std::move(probe),
+                                               .cache_file = move.drive_cache,
+                                               .now_unix_s = std::time(nullptr)});
+    if (!striping) return striping.error();
+    for (const std::string& note : striping->notes) {
+        if (move.note) move.note(note);
+    }
+    return std::move(striping->weights);
+}
+
+// The successor's uuid. Both stores are closed when this returns; an Error leaves no successor.
 Result<Uuid> fill_successor(const Move& move, const StoreFacts& facts) {
     auto source = open_store({.paths = move.from_paths,
                               .run_name = move.run_name,
                               .places = facts.places,
                               .engine = move.engine,
+                              .stuck_after = move.stuck_after,
+                              .on_stuck = move.on_stuck,
                               .operations = move.operations,
-                              .opening = Opening::resume});
+                              .opening = Opening::resume,
+                              .expected = facts.newest_id()});
     if (!source) return source.error();
+    Result<std::vector<uint32_t>> weights = weights_after(move, facts);
+    if (!weights) return weights.error();
     auto target = open_store({.paths = move.to_paths,
                               .run_name = move.run_name,
                               .places = facts.places,
-                              .weights = move.weights,
+                              .weights = std::move(*weights),
                               .engine = move.engine,
                               .block_bytes = facts.stripe_bytes,
+                              .stuck_after = move.stuck_after,
+                              .on_stuck = move.on_stuck,
                               .operations = move.operations,
                               .opening = Opening::successor,
                               .predecessor = {.uuid = facts.uuid, .paths = facts.known_paths}});
     if (!target) return target.error();
+    for (const std::string& note : (*target)->notes()) {
+        if (move.note) move.note(note);
+    }
+    const Uuid uuid = (*target)->uuid();
     Status status = copy_places(**source, **target, facts, move);
     if (status.ok()) status = commit_and_wait(**target, facts.newest->record);
-    if (!status.ok()) return status.error();
-    return (*target)->uuid();
+    if (status.ok()) return uuid;
+    target->reset();
+    static_cast<void>(discard_successor(move.to_paths, move.run_name, uuid, move.operations));
+    return status.error();
 }
 
 }  // namespace
 
-Result<Verified> verify_store(
-    const std::vector<std::string>& paths, const std::string& run_name,
-    const std::function<void(const std::string&, const Status&)>& report) {
-    const Result<StoreFacts> facts = look_for_commit(paths, run_name, {});
+Result<Verified> verify_store(const Verify& verify) {
+    const Result<StoreFacts> facts =
+        look_for_commit(verify.paths, verify.run_name, verify.operations);
     if (!facts) return facts.error();
-    auto store = open_store({.paths = paths,
-                             .run_name = run_name,
+    auto store = open_store({.paths = verify.paths,
+                             .run_name = verify.run_name,
                              .places = facts->places,
-                             .opening = Opening::resume});
+                             .stuck_after = verify.stuck_after,
+                             .on_stuck = verify.on_stuck,
+                             .operations = verify.operations,
+                             .opening = Opening::resume,
+                             .expected = facts->newest_id()});
     if (!store) return store.error();
     const Written written = written_of(*facts);
     const IoBuffer buffer(largest_of(facts->places));
@@ -148,7 +207,7 @@ Result<Verified> verify_store(
         const PlaceSpec& spec = facts->places[place];
         const Status status =
             transfer_and_wait(**store, Direction::read, place, buffer.first(spec.size_bytes));
-        if (report) report(spec.name, status);
+        if (verify.report) verify.report(spec.name, status);
         if (status.ok()) continue;
         if (status.error().code != ErrorCode::bad_data) return status.error();
         verified.damaged.push_back(spec.name);
@@ -166,8 +225,6 @@ Status move_store(const Move& move) {
         return status;
     const Result<Uuid> successor = fill_successor(move, *facts);
     if (!successor) {
-        static_cast<void>(
-            finish_promotion(move.to_paths, move.run_name, move.operations));  // takes it away
         return wrap(successor.error(), fmt::format("cannot move the store '{}' to {}",
                                                    move.run_name, fmt::join(move.to_paths, ", ")));
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nvme/drive_cache.h"
+#include "nvme/file_system.h"
 #include "offload/check.h"
 
 namespace headrace::nvme {
@@ -23,6 +24,14 @@ std::string text_of(const std::string& path, const KnownDrive& known) {
 }
 
 }  // namespace
+
+bool are_on_several_drives(const std::vector<std::string>& paths, const DrivesOf& drives_of) {
+    std::set<std::set<std::string>> drives;
+    for (const std::string& path : paths) {
+        drives.insert(drives_of ? drives_of(path) : nvme::drives_of(path));
+    }
+    return drives.size() >= 2 && !drives.contains({});
+}
 
 Result<Striping> find_striping(const StripingOptions& options) {
     const std::vector<std::string>& paths = options.probe.paths;

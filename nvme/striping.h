@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,8 +15,8 @@
 namespace headrace::nvme {
 
 struct StripingOptions {
-    // paths, pool, engine, depth, block_bytes, should_stop and run_name: for what is measured. The
-    // run name is that of no store which is to be kept.
+    // paths, pool, engine, depth, block_bytes, should_stop, stuck_after, on_stuck and run_name: for
+    // what is measured. The run name is that of no store which is to be kept.
     ProbeOptions probe;
     std::string cache_file;  // drives.json; empty: none
     int64_t now_unix_s = 0;
@@ -25,6 +27,13 @@ struct Striping {
     std::vector<Drive> drives;       // per path; empty for one path, which needs no weight
     std::vector<std::string> notes;  // one line each, for people
 };
+
+// The names of the drives behind a path; empty: those that the system says (file_system.h).
+using DrivesOf = std::function<std::set<std::string>(const std::string& path)>;
+
+// Whether there is anything to weigh: false where all paths share one drive, or a drive cannot be
+// told. The blocks then go round evenly.
+bool are_on_several_drives(const std::vector<std::string>& paths, const DrivesOf& drives_of = {});
 
 // Takes up to 1.5 s for each drive that is not known, one after the other, and remembers what it
 // measured. Errors: the probe's (no room, no right, a drive that fails), naming the path.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -80,8 +81,22 @@ Status list(const StoreCommand& command, Terminal& terminal) {
     return terminal.print(text);
 }
 
-Status verify(const Meant& meant, Terminal& terminal) {
-    const Result<nvme::Verified> verified = nvme::verify_store(meant.paths, meant.store_name);
+// A request to a drive does not end: the kernel may still write to memory, so nothing is undone.
+std::function<void(const std::string&)> leave_when_stuck(Terminal& terminal) {
+    return [&terminal](const std::string& why) {
+        terminal.fail(why);
+        _exit(static_cast<int>(ErrorCode::failed));
+    };
+}
+
+Status verify(const Meant& meant, const CommandContext& context) {
+    Terminal& terminal = context.terminal;
+    nvme::Verify wanted{.paths = meant.paths, .run_name = meant.store_name};
+    const DriveHooks& drives = context.hooks.drives;
+    wanted.stuck_after = drives.stuck_after.value_or(wanted.stuck_after);
+    wanted.on_stuck = leave_when_stuck(terminal);
+    wanted.operations = drives.operations;
+    const Result<nvme::Verified> verified = nvme::verify_store(wanted);
     if (!verified) return verified.error();
     if (!verified->damaged.empty()) {
         return Error{
@@ -115,19 +130,28 @@ Status remove(const Meant& meant, Terminal& terminal) {
                                       fmt::join(meant.paths, ", ")));
 }
 
-Status move(const StoreCommand& command, const Meant& meant, Terminal& terminal) {
+Status move(const StoreCommand& command, const Meant& meant, const CommandContext& context) {
+    Terminal& terminal = context.terminal;
+    const DriveHooks& drives = context.hooks.drives;
     int told_percent = 0;
-    const Status moved = nvme::move_store(
-        {.from_paths = meant.paths,
-         .to_paths = command.target_paths,
-         .run_name = meant.store_name,
-         .progress = [&](uint64_t done_bytes, uint64_t total_bytes) {
-             const auto percent = static_cast<int>(100.0 * static_cast<double>(done_bytes) /
-                                                   static_cast<double>(total_bytes));
-             if (percent < told_percent + 10) return;
-             told_percent = percent;
-             terminal.say(fmt::format("{}% of {}", percent, format_bytes(total_bytes)));
-         }});
+    nvme::Move wanted{
+        .from_paths = meant.paths,
+        .to_paths = command.target_paths,
+        .run_name = meant.store_name,
+        .drive_cache = context.environment.drive_cache,
+        .progress =
+            [&](uint64_t done_bytes, uint64_t total_bytes) {
+                const auto percent = static_cast<int>(100.0 * static_cast<double>(done_bytes) /
+                                                      static_cast<double>(total_bytes));
+                if (percent < told_percent + 10) return;
+                told_percent = percent;
+                terminal.say(fmt::format("{}% of {}", percent, format_bytes(total_bytes)));
+            },
+        .note = [&](const std::string& line) { terminal.say(line); },
+        .on_stuck = leave_when_stuck(terminal),
+        .operations = drives.operations};
+    wanted.stuck_after = drives.stuck_after.value_or(wanted.stuck_after);
+    const Status moved = nvme::move_store(wanted);
     if (!moved) return moved;
     return terminal.print(fmt::format("moved to {}; resume with nvme_paths=[{}]\n",
                                       fmt::join(command.target_paths, ", "),
@@ -142,8 +166,8 @@ Status run_command(const StoreCommand& command, const CommandContext& context) {
     const Result<Meant> meant = find_meant(command);
     if (!meant) return meant.error();
     switch (command.action) {
-        case Action::verify: return verify(*meant, context.terminal);
-        case Action::move: return move(command, *meant, context.terminal);
+        case Action::verify: return verify(*meant, context);
+        case Action::move: return move(command, *meant, context);
         case Action::remove: return remove(*meant, context.terminal);
         case Action::list: break;
     }

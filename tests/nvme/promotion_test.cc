@@ -1,23 +1,31 @@
 // Goal: a store that moves, or is laid out anew, is at every moment either the old one or the new
 // one, whole. Method: the process is ended before every single change of a promotion, and what the
-// next look and open find is compared; then moves between overlapping paths, damage, a full drive.
+// next look and open find is compared; then moves between overlapping paths, damage, a full drive,
+// a seal that fails, a store that changes under a look, and a request that never ends.
 #include "nvme/promotion.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <ctime>
 #include <fstream>
+#include <set>
 
+#include "nvme/drive_cache.h"
 #include "nvme/nvme_store.h"
 #include "nvme/store_facts.h"
 #include "nvme/store_tools.h"
 #include "tests/nvme/fixture.h"
+#include "tests/nvme/image_mount.h"
+#include "tests/nvme/lying_cache.h"
 
 namespace headrace::nvme {
 namespace {
 
 using offload::ErrorCode;
 using offload::kib;
+using offload::page_bytes;
 using offload::PlaceSpec;
 using offload::Status;
 
@@ -87,6 +95,12 @@ class PromotionTest : public testing::Test {
             ASSERT_TRUE(read_place(*store, place, read.span()).ok());
             EXPECT_TRUE(wanted == read) << place;
         }
+    }
+    Status verify(const std::string& letters, Verify wanted) {
+        wanted.paths = paths(letters);
+        wanted.run_name = "run";
+        const auto verified = verify_store(wanted);
+        return verified.ok() ? Status{} : Status(verified.error());
     }
     // Folders of the run, of either kind, on all paths.
     std::string folders() const {
@@ -250,9 +264,11 @@ TEST_F(PromotionTest, MovesAndVerifies) {
         from = to;
     }
     uint64_t reported = 0;
-    auto verified = verify_store(paths(from), "run", [&](const std::string&, const Status& status) {
-        reported += status.ok() ? 1 : 100;
-    });
+    auto verified = verify_store({.paths = paths(from),
+                                  .run_name = "run",
+                                  .report = [&](const std::string&, const Status& status) {
+                                      reported += status.ok() ? 1 : 100;
+                                  }});
     ASSERT_TRUE(verified.ok()) << verified.error().text();
     EXPECT_EQ(verified->written_bytes, 3 * 64 * kib);
     EXPECT_EQ(verified->attempts, 1u);
@@ -266,7 +282,7 @@ TEST_F(PromotionTest, MovesAndVerifies) {
             file.seekp(static_cast<std::streamoff>(offset)).put('x');
         }
     }
-    verified = verify_store(paths(from), "run");
+    verified = verify_store({.paths = paths(from), .run_name = "run"});
     ASSERT_TRUE(verified.ok());
     EXPECT_EQ(verified->damaged, (std::vector<std::string>{"place 0", "place 1", "place 2"}));
     const Status status =
@@ -286,6 +302,213 @@ TEST_F(PromotionTest, AMoveWithoutRoomIsRefusedAndLeavesNothing) {
     EXPECT_EQ(status.error().code, ErrorCode::does_not_fit);
     EXPECT_EQ(folders(), "ab");
     expect_step("ab", 1);
+}
+
+// The record is in the page cache, whole, and not on the drive.
+bool is_seal_of_successor(const std::string& file, const std::string& content) {
+    return file.ends_with(".next/map") && LyingCache::holds_record(content);
+}
+
+TEST_F(PromotionTest, AMoveWhoseSealFailsLeavesTheStore) {
+    for (const auto& [from, to] : {std::pair("ab", "c"), std::pair("ab", "ba")}) {
+        make(from, Opening::fresh, 1, true);
+        LyingCache cache(is_seal_of_successor);
+        const Status status = move_store({.from_paths = paths(from),
+                                          .to_paths = paths(to),
+                                          .run_name = "run",
+                                          .operations = cache.operations()});
+        EXPECT_TRUE(cache.has_failed());
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.error().text().find("EIO"), std::string::npos) << status.error().text();
+        EXPECT_EQ(folders(), "ab") << "and nothing of the successor";
+        expect_step(from, 1);
+    }
+}
+
+// Whoever filled it ended without a word, at the moment of the error.
+TEST_F(PromotionTest, ASealThatFailedIsNoCommitToALook) {
+    for (const char* to : {"ab", "cd"}) {
+        make("ab", Opening::fresh, 1, true);
+        const auto facts = look_at_store(paths("ab"), "run");
+        ASSERT_TRUE(facts.ok());
+        LyingCache cache(is_seal_of_successor);
+        {
+            auto successor = open_store(
+                {.paths = paths(to),
+                 .run_name = "run",
+                 .places = places_of(Opening::successor),
+                 .engine = IoEngine::threads,
+                 .operations = cache.operations(),
+                 .opening = Opening::successor,
+                 .predecessor = {.uuid = (*facts)->uuid, .paths = (*facts)->known_paths}});
+            ASSERT_TRUE(successor.ok()) << successor.error().text();
+            EXPECT_FALSE(commit_and_wait(**successor, {.attempts = 2}).ok());
+        }
+        EXPECT_TRUE(cache.has_failed());
+        const auto seen = look_at_store(paths("ab"), "run", cache.operations());
+        ASSERT_TRUE(seen.ok()) << seen.error().text();
+        ASSERT_TRUE(seen->has_value());
+        EXPECT_EQ((*seen)->newest->record.attempts, 1u);
+        expect_step("ab", 1);
+        ASSERT_TRUE(remove_store(all_, "run").ok());
+    }
+}
+
+// The record reached the drive and the fdatasync failed all the same: the move was given up, so the
+// store stays where it was. Ended before each change: it is found there, or refused by name.
+TEST_F(PromotionTest, ASuccessorThatIsDiscardedIsNeverPromoted) {
+    int exit_code = 7;
+    int step_count = 0;
+    while (exit_code == 7) {
+        step_count++;
+        make("ab", Opening::fresh, 1, true);
+        Uuid uuid = {};
+        {
+            auto successor = open("cab", Opening::successor, places_of(Opening::successor));
+            ASSERT_TRUE(commit_and_wait(*successor, {.attempts = 2}).ok());
+            uuid = successor->uuid();
+        }
+        exit_code = run_in_child([&] {
+            int left = step_count;
+            FileOperations operations;
+            operations.remove_file = [&](const std::string& file) {
+                if (--left == 0) _exit(7);
+                return remove_file({}, file);
+            };
+            return discard_successor(paths("abc"), "run", uuid, operations).ok() ? 0 : 1;
+        });
+        ASSERT_TRUE(exit_code == 7 || exit_code == 0) << exit_code;
+        EXPECT_EQ(look("abc").find("step 2"), std::string::npos) << step_count;
+        expect_step("ab", 1);
+        EXPECT_EQ(folders(), "ab") << step_count;
+        ASSERT_TRUE(remove_store(all_, "run").ok());
+    }
+    EXPECT_EQ(step_count, 3 * 2 + 1) << "two files on each path";
+    make("ab", Opening::fresh, 1, true);
+    make("ab", Opening::successor, 2, true);
+    EXPECT_NE(discard_successor(paths("ab"), "run", {}).error().text().find("is no part of it"),
+              std::string::npos);
+    EXPECT_TRUE(discard_successor(paths("cd"), "run", {}).ok()) << "there is none";
+}
+
+// Between the look and the open another process takes the store and commits.
+TEST_F(PromotionTest, AStoreThatChangedSinceTheLookIsLeftAlone) {
+    for (const bool is_move : {false, true}) {
+        make("a", Opening::fresh, 1, true);
+        int open_count = 0;
+        FileOperations operations;
+        operations.open = [&](const std::string& file, int flags, mode_t mode) {
+            if (file.ends_with("headrace-run/map") && ++open_count == 2) {
+                auto other = open("a", Opening::resume, places_of(Opening::fresh));
+                CHECK(commit_and_wait(*other, {.attempts = 2}).ok());
+            }
+            return open_file({}, file, flags, mode);
+        };
+        const Status status = is_move ? move_store({.from_paths = paths("a"),
+                                                    .to_paths = paths("b"),
+                                                    .run_name = "run",
+                                                    .operations = operations})
+                                      : verify("a", {.operations = operations});
+        ASSERT_FALSE(status.ok()) << is_move;
+        EXPECT_NE(status.error().text().find("of step 2: another process went on with it"),
+                  std::string::npos)
+            << status.error().text();
+        EXPECT_EQ(folders(), "a");
+        EXPECT_EQ(look("a"), "step 2");
+    }
+}
+
+// 7: the words were said; otherwise the alarm ends it.
+TEST_F(PromotionTest, hang_a_request_that_never_ends_ends_a_verification_and_a_move) {
+    make("a", Opening::fresh, 1, true);
+    const auto ends = [&](const std::function<Status(const FileOperations&)>& use) {
+        return run_in_child([&] {
+            alarm(20);
+            FileOperations operations;
+            operations.before_request = [](const Request& request) -> std::optional<Fault> {
+                const bool is_block = LyingCache::name_of(request.descriptor).ends_with("/data") &&
+                                      request.memory.size() > page_bytes;  // no probe of an open
+                return is_block ? std::optional(Fault{.is_lost = true}) : std::nullopt;
+            };
+            return use(operations).ok() ? 1 : 2;
+        });
+    };
+    const auto leave = [](const std::string& why) {
+        _exit(why.find("fetch of the place 'place 0'") != std::string::npos ? 7 : 3);
+    };
+    constexpr auto stuck_after = std::chrono::milliseconds(200);
+    EXPECT_EQ(ends([&](const FileOperations& operations) {
+                  return verify(
+                      "a",
+                      {.stuck_after = stuck_after, .on_stuck = leave, .operations = operations});
+              }),
+              7);
+    EXPECT_EQ(ends([&](const FileOperations& operations) {
+                  return move_store({.from_paths = paths("a"),
+                                     .to_paths = paths("b"),
+                                     .run_name = "run",
+                                     .engine = IoEngine::threads,
+                                     .stuck_after = stuck_after,
+                                     .on_stuck = leave,
+                                     .operations = operations});
+              }),
+              7);
+}
+
+TEST_F(PromotionTest, AMoveKeepsTheWeightsOfThePathsThatStay) {
+    auto store = open_store({.paths = paths("abc"),
+                             .run_name = "run",
+                             .places = places_of(Opening::fresh),
+                             .weights = {3, 2, 1},
+                             .engine = IoEngine::threads,
+                             .block_bytes = 16 * kib});
+    ASSERT_TRUE(store.ok()) << store.error().text();
+    ASSERT_TRUE(commit_and_wait(**store, {.attempts = 1}).ok());
+    store->reset();
+    const auto weights_on = [&](const std::string& from, const std::string& to) {
+        const Status moved =
+            move_store({.from_paths = paths(from), .to_paths = paths(to), .run_name = "run"});
+        CHECK_TEXT(moved.ok(), moved.ok() ? "" : moved.error().text());
+        const auto facts = look_at_store(paths(to), "run");
+        CHECK(facts.ok());
+        EXPECT_EQ((*facts)->paths, paths(to));
+        return (*facts)->weights;
+    };
+    EXPECT_EQ(weights_on("abc", "cab"), (std::vector<uint32_t>{1, 3, 2}));
+    EXPECT_EQ(weights_on("cab", "ba"), (std::vector<uint32_t>{2, 3}));
+    EXPECT_EQ(weights_on("ab", "cb"), (std::vector<uint32_t>{1, 1}))
+        << "one drive: nothing to weigh";
+}
+
+TEST_F(PromotionTest, AMoveToANewDriveWeighsThem) {
+    const ImageMount mounted(folder_.path() + "/image", all_[2], make_ext4);
+    if (!mounted.ok()) GTEST_SKIP() << "a loop device cannot be mounted here";
+    make("ab", Opening::fresh, 1, true);
+    const std::string cache_file = folder_.path() + "/drives.json";
+    const int64_t now_unix_s = std::time(nullptr);
+    for (const auto& [path, rate] : {std::pair(all_[0], 3e9), std::pair(all_[2], 1e9)}) {
+        ASSERT_TRUE(
+            DriveCache(cache_file)
+                .keep(read_drive_facts(path), {.drive = {.read_bytes_per_s = rate,
+                                                         .write_burst_bytes_per_s = rate,
+                                                         .write_sustained_bytes_per_s = rate,
+                                                         .mixed_bytes_per_s = rate},
+                                               .measured_unix_s = now_unix_s}));
+    }
+    std::string notes;
+    const Status moved =
+        move_store({.from_paths = paths("ab"),
+                    .to_paths = paths("ca"),
+                    .run_name = "run",
+                    .drive_cache = cache_file,
+                    .note = [&](const std::string& line) { notes += line; },
+                    .drives_of = [](const std::string& path) { return std::set{path}; }});
+    ASSERT_TRUE(moved.ok()) << moved.error().text();
+    EXPECT_NE(notes.find("blocks go round the paths 1 : 3"), std::string::npos) << notes;
+    const auto facts = look_at_store(paths("ca"), "run");
+    ASSERT_TRUE(facts.ok());
+    EXPECT_EQ((*facts)->weights, (std::vector<uint32_t>{1, 3}));
+    expect_step("ca", 1);
 }
 
 TEST_F(PromotionTest, ListAndLookTellWhatIsThere) {

@@ -10,7 +10,9 @@
 #include <fstream>
 
 #include "nvme/nvme_store.h"
+#include "nvme/store_facts.h"
 #include "tests/nvme/fixture.h"
+#include "tests/nvme/lying_cache.h"
 
 namespace headrace::nvme {
 namespace {
@@ -408,6 +410,67 @@ TEST_P(Resume, AFailedMoveEndsTheCommitsAndKeepsTheLast) {
         store.reset();
         ASSERT_TRUE(remove_store(paths_, "run").ok());
     }
+}
+
+// The zeros over the record are in the page cache and not on the drive: it is a resume point still.
+TEST_P(Resume, ALookFindsTheCommitWhoseWithdrawalFailed) {
+    bool is_failing = false;
+    LyingCache cache([&](const std::string&, const std::string&) { return is_failing; });
+    StoreOptions wanted = options(Opening::fresh);
+    wanted.operations = cache.operations();
+    {
+        auto store = open(wanted);
+        write(*store, 1, 0b111111);
+        ASSERT_TRUE(commit(*store, 1).ok());
+        is_failing = true;
+        EXPECT_FALSE(withdraw_and_wait(*store).ok());
+    }
+    ASSERT_TRUE(cache.has_failed());
+    const auto facts = look_at_store(paths_, "run", cache.operations());
+    ASSERT_TRUE(facts.ok()) << facts.error().text();
+    ASSERT_TRUE(facts->has_value());
+    ASSERT_TRUE((*facts)->newest.has_value());
+    EXPECT_EQ((*facts)->newest->record.attempts, 1u);
+    wanted = options(Opening::resume);
+    wanted.expected = (*facts)->newest_id();
+    EXPECT_EQ(steps_of(*open(wanted)), std::vector<uint64_t>(durable_count, 1));
+}
+
+TEST_P(Resume, AnOpenInsistsOnTheCommitThatWasLookedAt) {
+    const auto look = [&] {
+        const auto facts = look_at_store(paths_, "run");
+        CHECK(facts.ok() && facts->has_value());
+        return (*facts)->newest_id();
+    };
+    StoreOptions wanted = options(Opening::resume);
+    {
+        auto store = open(options(Opening::fresh));
+        write(*store, 1, 0b111111);
+        ASSERT_TRUE(commit(*store, 1).ok());
+    }
+    wanted.expected = look();
+    EXPECT_EQ(refusal(wanted), "");
+    {
+        auto store = open(options(Opening::resume));
+        write(*store, 2, 0b111111);
+        ASSERT_TRUE(commit(*store, 2).ok());
+    }
+    const std::string refused = refusal(wanted);
+    for (const char* part : {"commit number 1 was read", "number 2, of step 2", "start again"}) {
+        EXPECT_NE(refused.find(part), std::string::npos) << refused;
+    }
+    EXPECT_EQ(steps_of(*open(options(Opening::resume))), std::vector<uint64_t>(durable_count, 2))
+        << "a refusal steps back to nothing and changes nothing";
+    wanted.expected = look();
+    EXPECT_EQ(refusal(wanted), "");
+    // Another run's, as far along.
+    {
+        auto store = open(options(Opening::fresh));
+        EXPECT_NE(refusal(wanted).find("in use"), std::string::npos);
+        for (uint64_t step = 1; step <= 2; step++) ASSERT_TRUE(commit(*store, step).ok());
+    }
+    EXPECT_NE(refusal(wanted).find("of another store of the same name"), std::string::npos)
+        << refusal(wanted);
 }
 
 TEST_P(Resume, WhatIsNoStoreWithACommitIsRefused) {

@@ -1,11 +1,13 @@
 // Goal: a new store on several paths gets weights from what is known, and from a look at the drives
 // where nothing is.
-// Method: two folders of this machine, and a cache that says what the test wants it to.
+// Method: two folders of this machine, and a cache that says what the test wants it to; two small
+// drives for what room makes of them.
 #include "nvme/striping.h"
 
 #include <gmock/gmock.h>
 
 #include "nvme/drive_cache.h"
+#include "nvme/nvme_store.h"
 #include "tests/nvme/fixture.h"
 
 namespace headrace::nvme {
@@ -73,6 +75,47 @@ TEST_F(StripingTest, a_path_that_cannot_be_looked_at_is_named) {
     const auto striping = find_striping(options({folder_.make("a"), folder_.path() + "/absent"}));
     ASSERT_FALSE(striping.ok());
     EXPECT_THAT(striping.error().text(), HasSubstr(folder_.path() + "/absent"));
+}
+
+// Two drives of 6 MiB for 10 MiB of places: evenly they fit, three to one they do not.
+TEST_F(StripingTest, a_store_goes_as_evenly_as_the_room_makes_it) {
+    const std::string a = folder_.make("a");
+    const std::string b = folder_.make("b");
+    const TempMount mounted_a(a, "size=6m");
+    const TempMount mounted_b(b, "size=6m");
+    if (!mounted_a.ok() || !mounted_b.ok()) GTEST_SKIP() << "this user may not mount";
+    StoreOptions options{.paths = {a, b}, .run_name = "run"};
+    for (int i = 0; i < 10; i++) {
+        options.places.push_back({.name = "place " + std::to_string(i), .size_bytes = mib});
+    }
+    options.weights = {3, 1};
+    options.block_bytes = 64 * offload::kib;
+    auto store = open_store(options);
+    ASSERT_TRUE(store.ok()) << store.error().text();
+    EXPECT_LE((*store)->bytes_on(0), 6 * mib);
+    EXPECT_GT((*store)->bytes_on(0), 5 * mib) << "as near to three to one as there is room";
+    EXPECT_EQ((*store)->bytes_on(0) + (*store)->bytes_on(1), 10 * mib);
+    const auto is_told = [](const std::string& note) {
+        return note.find("instead of 3 : 1: the store needs 7.") != std::string::npos &&
+               note.find("are free there") != std::string::npos;
+    };
+    EXPECT_TRUE(std::ranges::any_of((*store)->notes(), is_told))
+        << ::testing::PrintToString((*store)->notes());
+    store->reset();
+
+    options.places.resize(7);  // 5.25 MiB
+    store = open_store(options);
+    ASSERT_TRUE(store.ok()) << store.error().text();
+    EXPECT_EQ((*store)->bytes_on(0), 7 * mib * 3 / 4) << "where there is room nothing changes";
+    EXPECT_FALSE(std::ranges::any_of((*store)->notes(), is_told));
+    store->reset();
+
+    options.places.resize(14, options.places[0]);
+    for (size_t i = 0; i < options.places.size(); i++) options.places[i].name = std::to_string(i);
+    store = open_store(options);
+    ASSERT_FALSE(store.ok());
+    EXPECT_EQ(store.error().code, offload::ErrorCode::does_not_fit);
+    EXPECT_THAT(store.error().text(), HasSubstr("in " + a + " and"));
 }
 
 }  // namespace

@@ -527,6 +527,13 @@ class StoreTest(unittest.TestCase):
         self.ended(0, "store", "remove", self.out)
         self.assertEqual(list(self.drive.iterdir()), [])
 
+    def test_a_request_that_never_ends_ends_verify_and_move(self):
+        self.stopped()
+        for words in (("verify", self.out), ("move", self.out, "--to", self.drives[1])):
+            self.ended(FAILED, "store", *words, "--lose-request", 60,
+                       parts=["is stuck: ", " of the place '"])
+        self.check_resumes()
+
     def test_a_store_moves_to_more_drives_and_to_fewer(self):
         done = self.stopped()
         self.ended(FAILED, "store", "move", self.out, "--to", self.folder / "absent",
