@@ -147,6 +147,7 @@ class Run {
              .drives = inputs_.drives,
              .note = reporter_.note,
              .on_stuck = reporter_.stuck,
+             .should_stop = [this] { return reporter_.stop_signal() != 0; },
              .on_store_opened =
                  [this](nvme::NvmeStore& store) {
                      for (const std::string& note : store.notes()) reporter_.warn(note);

@@ -6,11 +6,13 @@
 #include <optional>
 
 #include "nvme/file_operations.h"
+#include "nvme/striping.h"
 
 namespace headrace::engine {
 
 struct DriveHooks {
     nvme::FileOperations operations{};  // faults
+    nvme::DrivesOf drives_of{};         // which paths count as drives of their own
     // When a request that does not end counts as stuck, where the default is too long to wait for.
     std::optional<std::chrono::nanoseconds> stuck_after{};
     // How often a wait is told of, where the default (engine/train/wait_watch.h) is too rare.

@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "engine/resume/repack.h"
-#include "nvme/file_system.h"
 #include "nvme/promotion.h"
 #include "nvme/run_folder.h"
 #include "nvme/store_files.h"
@@ -111,18 +109,19 @@ Status check_room_for_both(const RunStoreOptions& options) {
                     has_budget ? "raise nvme_budget for this start" : "free space there")};
 }
 
-// How many blocks of a cycle go to each path: as their drives last. Nothing is measured where all
-// paths share one drive, or a drive cannot be told: the blocks then go round evenly.
+// How many blocks of a cycle go to each path: as their drives last.
 Result<std::vector<uint32_t>> weights_of_paths(const RunStoreOptions& options) {
     const std::vector<std::string>& paths = options.config.offload.nvme_paths;
     std::vector<uint32_t> even(paths.size(), 1);
-    std::set<std::set<std::string>> drives;
-    for (const std::string& path : paths) drives.insert(nvme::drives_of(path));
+    if (!nvme::are_on_several_drives(paths, options.drives.drives_of)) return even;
     nvme::ProbeOptions probe{.paths = paths,
                              .run_name = "measure." + store_name_of(options.config),
                              .engine = io_engine_of(options.config.offload.advanced.io_engine),
-                             .pool = options.buffers};
-    if (drives.size() < 2 || drives.contains({})) return even;
+                             .pool = options.buffers,
+                             .should_stop = options.should_stop,
+                             .on_stuck = options.on_stuck,
+                             .operations = options.drives.operations};
+    probe.stuck_after = options.drives.stuck_after.value_or(probe.stuck_after);
     if (options.buffers.size() < nvme::DriveProbe::pool_bytes_min(probe)) return even;
     auto striping = nvme::find_striping({.probe = std::move(probe),
                                          .cache_file = options.drive_cache,
@@ -132,43 +131,66 @@ Result<std::vector<uint32_t>> weights_of_paths(const RunStoreOptions& options) {
     return std::move(striping->weights);
 }
 
+// Those that the saved store has, in the order in which this start names its paths.
+std::vector<uint32_t> saved_weights(const RunStoreOptions& options) {
+    const nvme::StoreFacts& saved = options.saved->store;
+    CHECK_EQ(saved.paths.size(), saved.weights.size());
+    std::vector<uint32_t> weights;
+    for (const std::string& path : options.config.offload.nvme_paths) {
+        const auto own = std::ranges::find(saved.paths, path);
+        CHECK(own != saved.paths.end());
+        weights.push_back(saved.weights[static_cast<size_t>(own - saved.paths.begin())]);
+    }
+    return weights;
+}
+
 // The saved run, its parts cut and its states kept as this start wants them, in a successor that
-// then takes its place.
-Status repack_saved(const RunStoreOptions& options) {
+// then takes its place. The commit that it begins with.
+Result<nvme::CommitId> repack_saved(const RunStoreOptions& options) {
     const RunConfig& config = options.config;
     const auto layout =
         layout_of(options.model, config.dtype, options.saved->saved.identity.part_bytes);
     if (!layout) return layout.error();
     const auto states = states_of(options.saved->saved.identity);
     if (!states) return states.error();
-    if (Status fits = check_room_for_both(options); !fits) return fits;
+    if (Status fits = check_room_for_both(options); !fits) return fits.error();
     nvme::StoreOptions before = store_options(options);
     before.places = options.saved->store.places;
     before.buffers.clear();
     nvme::StoreOptions after = before;
+    before.expected = options.saved->store.newest_id();
     after.places = nvme::durable_of(options.places);
+    after.weights = saved_weights(options);
     after.opening = nvme::Opening::successor;
     after.predecessor = {.uuid = options.saved->store.uuid,
                          .paths = options.saved->store.known_paths};
+    const std::vector<std::string>& paths = config.offload.nvme_paths;
     nvme::Uuid successor = {};
+    Status status;
     {
         auto source = nvme::open_store(std::move(before));
         if (!source) return source.error();
         auto target = nvme::open_store(std::move(after));
         if (!target) return target.error();
+        successor = (*target)->uuid();
         const offload::Workload& wanted = options.placement.workload;
-        Status status = repack(
+        status = repack(
             {.store = source->get(), .layout = &*layout, .states = *states},
             {.store = target->get(), .layout = &wanted.layout, .states = wanted.states},
             config.dtype,
             options.placement.budgets.ram_bytes);  // of the engine's own nothing is touched yet
-        if (!status) return status;
-        status =
-            commit_and_wait(**target, record_of(options.identity, options.saved->saved.progress));
-        if (!status) return status;
-        successor = (*target)->uuid();
+        const Progress& progress = options.saved->saved.progress;
+        if (status.ok()) status = commit_and_wait(**target, record_of(options.identity, progress));
     }
-    return nvme::promote_store(config.offload.nvme_paths, store_name_of(config), successor);
+    const nvme::FileOperations& operations = options.drives.operations;
+    if (!status.ok()) {
+        static_cast<void>(
+            nvme::discard_successor(paths, store_name_of(config), successor, operations));
+        return status.error();
+    }
+    status = nvme::promote_store(paths, store_name_of(config), successor, operations);
+    if (!status.ok()) return status.error();
+    return nvme::CommitId{.uuid = successor, .sequence = nvme::first_sequence};
 }
 
 // One line: what becomes of parts and states.
@@ -255,12 +277,15 @@ Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options)
     const auto failed = [&](const Error& error) {
         return opening_error(error, store_name_of(options.config));
     };
+    nvme::StoreOptions opening = store_options(options);
+    if (options.saved != nullptr) opening.expected = options.saved->store.newest_id();
     if (options.saved != nullptr &&
         options.saved->store.places != nvme::durable_of(options.places)) {
         options.note(describe_repack(options));
-        if (Status status = repack_saved(options); !status) return failed(status.error());
+        const Result<nvme::CommitId> repacked = repack_saved(options);
+        if (!repacked) return failed(repacked.error());
+        opening.expected = *repacked;
     }
-    nvme::StoreOptions opening = store_options(options);
     if (options.saved == nullptr) {
         Result<std::vector<uint32_t>> weights = weights_of_paths(options);
         if (!weights) return failed(weights.error());

@@ -44,8 +44,11 @@ struct RunStoreOptions {
     DriveHooks drives{};
     std::function<void(const std::string&)> note;      // one line
     std::function<void(const std::string&)> on_stuck;  // engine/train/train.h, stuck
+    std::function<bool()> should_stop{};               // the measuring of drives; empty: never
 };
 
+// A saved run is opened at the commit that was read, or not at all: Error (failed) where another
+// process went on with the store since.
 offload::Result<std::unique_ptr<nvme::NvmeStore>> open_run_store(RunStoreOptions options);
 
 }  // namespace headrace::engine

@@ -30,7 +30,8 @@ Result<std::unique_ptr<offload::Store>> open_store_of(const RunEngine& run,
                                  .buffers = buffers,
                                  .drives = run.drives,
                                  .note = run.note,
-                                 .on_stuck = run.on_stuck});
+                                 .on_stuck = run.on_stuck,
+                                 .should_stop = run.should_stop});
     if (!store) return store.error();
     if (offload::Status status = run.on_store_opened(**store); !status) return status.error();
     return std::unique_ptr<offload::Store>(std::move(*store));

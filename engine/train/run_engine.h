@@ -41,6 +41,7 @@ struct RunEngine {
     DriveHooks drives{};
     std::function<void(const std::string&)> note;      // one line
     std::function<void(const std::string&)> on_stuck;  // engine/train/train.h, stuck
+    std::function<bool()> should_stop{};               // the measuring of drives; empty: never
     std::function<offload::Status(nvme::NvmeStore&)> on_store_opened;  // where there is one
     std::function<void(int64_t op_count)> on_op_done{};                // may be empty
 };

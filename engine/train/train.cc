@@ -123,6 +123,7 @@ class Training {
              .drives = inputs_.drives,
              .note = reporter_.note,
              .on_stuck = reporter_.stuck,
+             .should_stop = [this] { return reporter_.stop_signal() != 0; },
              .on_store_opened =
                  [this](const nvme::NvmeStore& store) {
                      report_->watch(store);
