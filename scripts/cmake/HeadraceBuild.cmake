@@ -32,12 +32,14 @@ function(headrace_library folder)
   target_link_libraries(headrace_${target} PUBLIC headrace_flags fmt::fmt Threads::Threads ${arg_USES})
 endfunction()
 
-# headrace_test(NAME SOURCES a_test.cc ... [USES targets] [LABELS labels]): one ctest per TEST.
+# headrace_test(NAME [ALONE] SOURCES a_test.cc ... [USES targets] [LABELS labels]): one ctest per
+# TEST. ALONE: what measures; no other test runs beside it.
 function(headrace_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;USES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "ALONE" "" "SOURCES;USES;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE headrace_flags ${arg_USES} GTest::gmock GTest::gtest_main)
   # Torch's threads do not spin, as in the program: tests that run side by side would slow each other.
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT 300 LABELS "${arg_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive)
+    PROPERTIES TIMEOUT 300 LABELS "${arg_LABELS}" ENVIRONMENT OMP_WAIT_POLICY=passive
+               RUN_SERIAL ${arg_ALONE})
 endfunction()
