@@ -340,8 +340,7 @@ Status Bench::run_rounds() {
         }
         for (const size_t index : order_of_round(round, contestants_.size())) {
             if (context_.should_stop && context_.should_stop()) {
-                return Error{ErrorCode::stopped, "stopped; nothing is left of what it measured",
-                             ""};
+                return stopped_bench();
             }
             Contestant& one = contestants_[index];
             const double measured = measure(one);

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <ctime>
 
@@ -34,11 +33,7 @@ offload::Status run_command(const BenchNvmeCommand& command, const CommandContex
         .now_unix_s = std::time(nullptr),
         .should_stop = [&context] { return context.stop_signal() != 0; },
         .say = context.say_unless(command.is_json),
-        .on_stuck =
-            [&context](const std::string& why) {
-                context.terminal.fail(why);
-                _exit(static_cast<int>(offload::ErrorCode::failed));
-            }};
+        .on_stuck = context.leave_when_stuck()};
     // Before gigabytes are written to the first of them.
     if (offload::Status status = check_nvme_paths(command.paths); !status) return status;
     const auto groups = bench_nvme(command, surroundings);

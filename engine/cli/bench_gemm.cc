@@ -277,8 +277,7 @@ Status Bench::run_rounds() {
         }
         for (Work& work : works_) {
             if (context_.should_stop && context_.should_stop()) {
-                return Error{ErrorCode::stopped, "stopped; nothing is left of what it measured",
-                             ""};
+                return stopped_bench();
             }
             const double seconds_min = round == 0 ? 0 : command_.seconds_min;
             const double calls_per_s = rate_alone(

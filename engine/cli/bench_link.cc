@@ -121,7 +121,7 @@ Status Bench::run_rounds() {
     run_round(warm_up);
     for (uint32_t round = 1; round <= command_.rounds; ++round) {
         if (context_.should_stop && context_.should_stop()) {
-            return Error{ErrorCode::stopped, "stopped; nothing is left of what it measured", ""};
+            return stopped_bench();
         }
         if (context_.say) context_.say(fmt::format("round {} of {}", round, command_.rounds));
         run_round(samples_);

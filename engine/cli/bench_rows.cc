@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/models/json.h"
 #include "offload/check.h"
 #include "offload/units.h"
 
@@ -56,7 +57,7 @@ std::string json_of(const std::vector<BenchRow>& rows) {
         list.push_back(std::move(entry));
     }
     // A path may hold any byte; JSON may not.
-    return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(list, 2) + "\n";
 }
 
 std::string table_of(const std::vector<BenchRow>& rows, const std::vector<BenchColumn>& columns) {
@@ -87,6 +88,10 @@ std::string table_of(const std::vector<BenchRow>& rows, const std::vector<BenchC
         text += shown.substr(0, shown.find_last_not_of(' ') + 1) + "\n";
     }
     return text;
+}
+
+offload::Error stopped_bench() {
+    return {offload::ErrorCode::stopped, "stopped; nothing is left of what it measured", ""};
 }
 
 }  // namespace headrace::engine

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/rehearse/rounds.h"
+#include "offload/result.h"
 
 namespace headrace::engine {
 
@@ -38,5 +39,8 @@ struct BenchColumn {
     int decimals = 3;  // of a number; bytes are shown as such where the fact ends in _bytes
 };
 std::string table_of(const std::vector<BenchRow>& rows, const std::vector<BenchColumn>& columns);
+
+// Of a bench that was asked to stop between two measurements.
+offload::Error stopped_bench();
 
 }  // namespace headrace::engine

@@ -2,6 +2,8 @@
 // program.cc turns that into an exit code.
 #pragma once
 
+#include <unistd.h>
+
 #include <functional>
 
 #include "engine/cli/command_line.h"
@@ -22,6 +24,15 @@ struct CommandContext {
     std::function<void(const std::string&)> say_unless(bool is_json) const {
         if (is_json) return {};
         return [this](const std::string& line) { terminal.say(line); };
+    }
+
+    // A request to a drive does not end: the kernel may still write to memory, so nothing is
+    // undone.
+    std::function<void(const std::string&)> leave_when_stuck() const {
+        return [&said = terminal](const std::string& why) {
+            said.fail(why);
+            ::_exit(static_cast<int>(offload::ErrorCode::failed));
+        };
     }
 };
 

@@ -50,4 +50,8 @@ double rate_alone(const Loop& loop, double seconds_min) {
     return rates_beside({&loop, 1}, seconds_min).front();
 }
 
+double rate_of_both(double one, double other) {
+    return one > 0 && other > 0 ? 2 / (1 / one + 1 / other) : 0;
+}
+
 }  // namespace headrace::engine

@@ -18,4 +18,7 @@ std::vector<double> rates_beside(std::span<const Loop> loops, double seconds_min
 // The same of one alone.
 double rate_alone(const Loop& loop, double seconds_min);
 
+// Of as much work at the one rate as at the other; 0 where one of them is.
+double rate_of_both(double one, double other);
+
 }  // namespace headrace::engine

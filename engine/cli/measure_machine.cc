@@ -153,9 +153,9 @@ Result<Measurer::Products> Measurer::look_at_products() const {
 }
 
 void Measurer::take_products(const Products& first, const Products& last) {
-    const auto together = [](double one, double other) { return 2 / (1 / one + 1 / other); };
-    machine().gpu_flops = together(first.flops, last.flops);
-    machine().gpu_memory_bytes_per_s = together(first.reduce_bytes_per_s, last.reduce_bytes_per_s);
+    machine().gpu_flops = rate_of_both(first.flops, last.flops);
+    machine().gpu_memory_bytes_per_s =
+        rate_of_both(first.reduce_bytes_per_s, last.reduce_bytes_per_s);
     machine().compute_cores = options_.compute_thread_count;
     note("gpu.tflops",
          fmt::format(

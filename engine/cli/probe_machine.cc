@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <ctime>
 #include <filesystem>
@@ -48,11 +47,7 @@ offload::Result<MeasuredMachine> measure_and_keep(const DoctorCommand& command,
         .when = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr))),
         .should_stop = [&context] { return context.stop_signal() != 0; },
         .say = std::move(say),
-        .on_stuck =
-            [&context](const std::string& why) {
-                context.terminal.fail(why);
-                _exit(static_cast<int>(offload::ErrorCode::failed));
-            }};
+        .on_stuck = context.leave_when_stuck()};
     if (!command.model.empty()) {
         const offload::Result<Shape> named = read_shape(command.model, context.environment);
         if (!named) return named.error();

@@ -1,7 +1,6 @@
 #include "engine/cli/rehearsal_source.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -92,11 +91,7 @@ RehearsalReporter rehearsal_reporter(Notes notes, const CommandContext& context)
                 },
             .warn = [&terminal](const std::string& line) { terminal.warn(line); },
             .stop_signal = context.stop_signal,
-            .stuck =
-                [&terminal](const std::string& line) {
-                    terminal.fail(line);
-                    ::_exit(static_cast<int>(offload::ErrorCode::failed));
-                }};
+            .stuck = context.leave_when_stuck()};
 }
 
 }  // namespace headrace::engine

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/cli/bench_adam.h"
+#include "engine/cli/loops.h"
 #include "engine/config/cores.h"
 #include "engine/config/machine.h"
 #include "engine/train/run_engine.h"
@@ -27,13 +28,11 @@ constexpr std::string_view update_row = "update and page sums";  // as a run tha
 }  // namespace
 
 StepRates between(const StepRates& before, const StepRates& after) {
-    const auto middle = [](double one, double other) {
-        return one > 0 && other > 0 ? 2 / (1 / one + 1 / other) : 0;
-    };
-    return {.read_bytes = middle(before.read_bytes, after.read_bytes),
-            .written_bytes = middle(before.written_bytes, after.written_bytes),
-            .mixed_bytes = middle(before.mixed_bytes, after.mixed_bytes),
-            .updated_parameters = middle(before.updated_parameters, after.updated_parameters)};
+    return {
+        .read_bytes = rate_of_both(before.read_bytes, after.read_bytes),
+        .written_bytes = rate_of_both(before.written_bytes, after.written_bytes),
+        .mixed_bytes = rate_of_both(before.mixed_bytes, after.mixed_bytes),
+        .updated_parameters = rate_of_both(before.updated_parameters, after.updated_parameters)};
 }
 
 LongestLane longest_lane(const Rehearsal& rehearsal, const StepRates& rates) {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -81,20 +80,12 @@ Status list(const StoreCommand& command, Terminal& terminal) {
     return terminal.print(text);
 }
 
-// A request to a drive does not end: the kernel may still write to memory, so nothing is undone.
-std::function<void(const std::string&)> leave_when_stuck(Terminal& terminal) {
-    return [&terminal](const std::string& why) {
-        terminal.fail(why);
-        _exit(static_cast<int>(ErrorCode::failed));
-    };
-}
-
 Status verify(const Meant& meant, const CommandContext& context) {
     Terminal& terminal = context.terminal;
     nvme::Verify wanted{.paths = meant.paths, .run_name = meant.store_name};
     const DriveHooks& drives = context.hooks.drives;
     wanted.stuck_after = drives.stuck_after.value_or(wanted.stuck_after);
-    wanted.on_stuck = leave_when_stuck(terminal);
+    wanted.on_stuck = context.leave_when_stuck();
     wanted.operations = drives.operations;
     const Result<nvme::Verified> verified = nvme::verify_store(wanted);
     if (!verified) return verified.error();
@@ -148,7 +139,7 @@ Status move(const StoreCommand& command, const Meant& meant, const CommandContex
                 terminal.say(fmt::format("{}% of {}", percent, format_bytes(total_bytes)));
             },
         .note = [&](const std::string& line) { terminal.say(line); },
-        .on_stuck = leave_when_stuck(terminal),
+        .on_stuck = context.leave_when_stuck(),
         .operations = drives.operations};
     wanted.stuck_after = drives.stuck_after.value_or(wanted.stuck_after);
     const Status moved = nvme::move_store(wanted);

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -108,11 +107,7 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
          .finished = [&](const std::vector<Metric>& metrics) { say_finished(metrics, terminal); },
          .begin = [&] { return write_resolved_config(inputs->loaded); },
          .stop_signal = context.stop_signal,
-         .stuck =
-             [&](const std::string& line) {
-                 terminal.fail(line);
-                 ::_exit(static_cast<int>(offload::ErrorCode::failed));
-             },
+         .stuck = context.leave_when_stuck(),
          .waiting = [&](const std::string& line) { terminal.say(line); },
          .op_done = context.hooks.op_done});
 }

@@ -58,6 +58,10 @@ Result<json> parse_json(std::string_view text, const std::string& source) {
     return value;
 }
 
+std::string json_text(const nlohmann::ordered_json& value, int indent) {
+    return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::string shown(const json& value) {
     constexpr size_t shown_bytes_max = 120;
     std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);

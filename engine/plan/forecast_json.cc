@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "engine/models/json.h"
 #include "engine/plan/forecast.h"
 #include "engine/plan/purposes.h"
 
@@ -113,7 +114,7 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
         if (prices.per_hour > 0) json["price"] = hours * prices.per_hour;
     }
     // A machine may be named after its file, and so by any bytes.
-    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return json_text(json);
 }
 
 }  // namespace headrace::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/models/json.h"
 #include "engine/rehearse/rehearse.h"
 #include "offload/numbers.h"
 #include "offload/units.h"
@@ -95,7 +96,7 @@ std::string json_of(const Rehearsal& rehearsal) {
         {"whole", step_json(rehearsal.whole)},
         {"lanes", lanes}};
     // A card may be named after its file, and so by any bytes.
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 }  // namespace headrace::engine

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/config/keys.h"
+#include "engine/models/json.h"
 #include "engine/rehearse/tune.h"
 
 namespace headrace::engine {
@@ -86,7 +87,7 @@ std::string json_of(const Tuning& tuning, const std::string& run_file) {
                        {"run_file", run_file.empty() ? Json(nullptr) : Json(run_file)},
                        {"candidates", candidates}};
     // A path may hold any bytes, and so may the name of a card.
-    return json.dump(2, ' ', false, Json::error_handler_t::replace);
+    return json_text(json, 2);
 }
 
 }  // namespace headrace::engine

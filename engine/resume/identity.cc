@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/models/json.h"
+
 namespace headrace::engine {
 
 using Json = nlohmann::ordered_json;
@@ -25,11 +27,6 @@ Json to_json(const std::vector<Fact>& facts) {
         object[fact.name] = fact.value;
     }
     return object;
-}
-
-// Bytes that are no UTF-8 become U+FFFD: there is no JSON of them.
-std::string text_of(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::vector<Fact> facts_of(const Json& object) {
@@ -110,8 +107,8 @@ CommitRecord record_of(const Identity& identity, const Progress& progress) {
             .updates = static_cast<uint64_t>(progress.updates),
             .gradient_scale = progress.loss_scale.scale,
             .scale_steps = static_cast<uint64_t>(progress.loss_scale.good_step_count),
-            .numerics = text_of(to_json(identity.numerics)),
-            .payload = text_of(payload)};
+            .numerics = json_text(to_json(identity.numerics)),
+            .payload = json_text(payload)};
 }
 
 Result<Saved> read_record(const CommitRecord& record) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/models/json.h"
 #include "offload/check.h"
 
 namespace headrace::engine {
@@ -18,14 +19,7 @@ using offload::Status;
 
 namespace {
 
-// Keys stay in the order they are written in. Numbers that are not finite become null.
 using Json = nlohmann::ordered_json;
-
-// A text may hold a path or a name from a file, and so any bytes: those that are no UTF-8 become
-// U+FFFD.
-std::string text_of(const Json& line) {
-    return line.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // Whether a line tells of a step, or of an evaluation, that a run resumed after step_count steps
 // will not come to again. The evaluation after the last step is made again. A line that a crash
@@ -100,7 +94,7 @@ Status MetricsFile::append(const StepRecord& record) {
                  {"nvme_gb_per_s", record.nvme_gb_per_s()}};
     if (record.loss_scale) line["loss_scale"] = *record.loss_scale;
     if (!record.emulated.empty()) line["emulated"] = record.emulated;
-    return write_line(text_of(line));
+    return write_line(json_text(line));
 }
 
 Status MetricsFile::append(const EvalRecord& record) {
@@ -110,7 +104,7 @@ Status MetricsFile::append(const EvalRecord& record) {
                  {"eval_trained_tokens", record.trained_token_count},
                  {"eval_time_ms", record.time_ms}};
     if (!record.emulated.empty()) line["emulated"] = record.emulated;
-    return write_line(text_of(line));
+    return write_line(json_text(line));
 }
 
 Status MetricsFile::append(std::span<const Metric> metrics) {
@@ -120,7 +114,7 @@ Status MetricsFile::append(std::span<const Metric> metrics) {
         CHECK(!object.contains(metric.name));
         std::visit([&](const auto& value) { object[metric.name] = value; }, metric.value);
     }
-    return write_line(text_of(object));
+    return write_line(json_text(object));
 }
 
 Status MetricsFile::write_line(const std::string& line) {
