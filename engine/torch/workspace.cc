@@ -1,7 +1,9 @@
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -88,6 +90,36 @@ class Blocks {
     std::vector<Block> blocks_;
 };
 
+// One piece of memory that is used again and again: as large as the largest request so far.
+class Buffer {
+  public:
+    // Null where it is taken or the system has no more.
+    void* take(uint64_t size_bytes) {
+        if (taken_) return nullptr;
+        if (size_bytes > size_bytes_) {
+            memory_.reset(std::aligned_alloc(alignment_bytes, size_bytes));
+            size_bytes_ = memory_ ? size_bytes : 0;
+        }
+        taken_ = memory_ != nullptr;
+        return memory_.get();
+    }
+
+    // Whether it was this piece.
+    bool give_back(const void* address) {
+        if (!taken_ || address != memory_.get()) return false;
+        taken_ = false;
+        return true;
+    }
+
+  private:
+    struct Free {
+        void operator()(void* memory) const { std::free(memory); }
+    };
+    std::unique_ptr<void, Free> memory_;
+    uint64_t size_bytes_ = 0;
+    bool taken_ = false;
+};
+
 // An allocation that did not fit.
 struct Refusal {
     uint64_t asked_bytes = 0;
@@ -95,17 +127,22 @@ struct Refusal {
 };
 
 // torch's CPU allocator. A deleter gets an address only, so the address tells whether a block came
-// from the region or from the heap.
+// from the region, from the library's buffer or from the heap.
 class WorkspaceAllocator final : public c10::Allocator {
   public:
     c10::DataPtr allocate(size_t size_bytes) override {
         if (size_bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
         std::unique_lock lock(mutex_);
-        if (!blocks_) {
+        const uint64_t rounded_bytes = align_up(size_bytes, alignment_bytes);
+        if (is_library_) {
+            peak_.library_bytes = std::max(peak_.library_bytes, rounded_bytes);
+            void* const piece = library_.take(rounded_bytes);
+            if (piece != nullptr) return {piece, piece, &release, c10::Device(c10::kCPU)};
+        }
+        if (is_library_ || !blocks_) {
             lock.unlock();
             return heap_->allocate(size_bytes);
         }
-        const uint64_t rounded_bytes = align_up(size_bytes, alignment_bytes);
         const std::optional<uint64_t> offset_bytes = blocks_->take(rounded_bytes);
         if (!offset_bytes) {
             refusal_ = Refusal{size_bytes, in_use_bytes_};
@@ -145,6 +182,12 @@ class WorkspaceAllocator final : public c10::Allocator {
         return refusal_;
     }
 
+    void set_library(bool is_library) {
+        const std::lock_guard lock(mutex_);
+        CHECK_TEXT(is_library_ != is_library, "library memory is not nested");
+        is_library_ = is_library;
+    }
+
     WorkspacePeak peak() {
         const std::lock_guard lock(mutex_);
         return peak_;
@@ -175,6 +218,7 @@ class WorkspaceAllocator final : public c10::Allocator {
             self.in_use_bytes_ -= self.blocks_->give_back(offset_bytes);
             return;
         }
+        if (self.library_.give_back(address)) return;
         lock.unlock();
         self.heap_->raw_deleter()(address);
     }
@@ -184,6 +228,8 @@ class WorkspaceAllocator final : public c10::Allocator {
     std::optional<Blocks> blocks_;  // while a region is open
     std::span<std::byte> region_;
     uint64_t in_use_bytes_ = 0;
+    bool is_library_ = false;  // a LibraryMemory lives
+    Buffer library_;
     WorkspacePeak peak_;
     std::optional<Refusal> refusal_;
 };
@@ -231,6 +277,14 @@ Status with_workspace(std::span<std::byte> region, const std::function<void()>& 
                      " were in use; raise gpu_budget, or lower per_device_train_batch_size or "
                      "max_length",
                  ""};
+}
+
+LibraryMemory::LibraryMemory() {
+    WorkspaceAllocator::of_process().set_library(true);
+}
+
+LibraryMemory::~LibraryMemory() {
+    WorkspaceAllocator::of_process().set_library(false);
 }
 
 WorkspacePeak workspace_peak() {

@@ -3,6 +3,8 @@
 // carved from the region, which is a slot of the gpu tier; one that does not fit throws torch's
 // out-of-memory error inside the compute call. Outside a scope torch allocates from the heap.
 // Each compute call leaves the workspace empty, so it cannot fragment from call to call.
+// One kind of memory does not come from it: what a matrix library packs its operands into
+// (LibraryMemory).
 #pragma once
 
 #include <cstddef>
@@ -23,11 +25,26 @@ void install_workspace_allocator();
 // ErrorCode::failed with torch's first line.
 offload::Status with_workspace(std::span<std::byte> region, const std::function<void()>& compute);
 
+// While one lives, torch allocates from a buffer beside the region, which grows and stays: for a
+// product whose operands and result exist already, so that all that is asked for is what the matrix
+// library packs them into. How much that is, is its own affair: it depends on the CPU and on the
+// shapes, up to 1.8 MiB a thread where it was seen (oneDNN 3, AVX512-BF16), so that no formula could
+// promise it. Not nested, on one thread at a time (CHECK).
+class LibraryMemory {
+  public:
+    LibraryMemory();
+    ~LibraryMemory();
+    LibraryMemory(const LibraryMemory&) = delete;
+    LibraryMemory& operator=(const LibraryMemory&) = delete;
+};
+
 // The most bytes any with_workspace since the last reset had in use, and where the highest
-// allocation ended (at least as much; what the region must measure).
+// allocation ended (at least as much; what the region must measure); and the largest piece of
+// library memory.
 struct WorkspacePeak {
     uint64_t in_use_bytes = 0;
     uint64_t extent_bytes = 0;
+    uint64_t library_bytes = 0;
 };
 WorkspacePeak workspace_peak();
 void reset_workspace_peak();

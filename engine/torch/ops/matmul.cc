@@ -1,9 +1,11 @@
 #include "engine/torch/ops/matmul.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/torch/ops/rows.h"
 #include "engine/torch/scalar_type.h"
+#include "engine/torch/workspace.h"
 
 namespace headrace::engine {
 
@@ -21,6 +23,18 @@ at::Tensor piece(const at::Tensor& scratch, int64_t first, int64_t row_count,
                  int64_t column_count) {
     CHECK_EQ(scratch.dim(), 1);
     return scratch.narrow(0, first, row_count * column_count).view({row_count, column_count});
+}
+
+// target (+)= left right. Nothing is allocated but what a library packs operands of 16 bits into.
+void multiply_into(const at::Tensor& left, const at::Tensor& right, InputGradient mode,
+                   at::Tensor target) {
+    std::optional<LibraryMemory> packed;
+    if (left.scalar_type() != at::kFloat) packed.emplace();
+    if (mode == InputGradient::add) {
+        target.addmm_(left, right);
+    } else {
+        at::mm_out(target, left, right);
+    }
 }
 
 }  // namespace
@@ -44,11 +58,9 @@ void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y
     CHECK(y.is_contiguous());
     CHECK_EQ(y.size(0), x.size(0));
     CHECK_EQ(y.size(1), weight.size(0));
-    at::Tensor target = y;
     if (x.scalar_type() == weight.scalar_type()) {
         CHECK(y.scalar_type() == x.scalar_type());
-        at::mm_out(target, x, weight.t());
-        return;
+        return multiply_into(x, weight.t(), InputGradient::store, y);
     }
     const int64_t output_count = weight.size(0);
     const int64_t tile_rows = matmul_tile_rows(output_count);
@@ -56,7 +68,7 @@ void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y
         const int64_t row_count = std::min(tile_rows, output_count - row);
         at::Tensor tile = piece(scratch, 0, row_count, weight.size(1));  // (tile, inputs)
         convert(weight.narrow(0, row, row_count), tile);
-        at::Tensor columns = target.narrow(1, row, row_count);  // (tokens, tile)
+        at::Tensor columns = y.narrow(1, row, row_count);  // (tokens, tile)
         if (y.scalar_type() == at::kFloat) {
             at::mm_out(columns, x, tile.t());
         } else {
@@ -79,19 +91,10 @@ void multiply_backward(const ProductBackward& product, const GradientSink& sink,
     const int64_t output_count = weight.size(0);
     const int64_t input_count = weight.size(1);
     const int64_t tile_rows = matmul_tile_rows(output_count);
-    at::Tensor target = dx;
-    bool add = mode == InputGradient::add;
-    const auto multiply_input = [&](const at::Tensor& dy_part, const at::Tensor& weight_part) {
-        if (add) {
-            target.addmm_(dy_part, weight_part);
-        } else {
-            at::mm_out(target, dy_part, weight_part);
-        }
-        add = true;
-    };
+    InputGradient next = mode;
     // In 16 bits dx is rounded after every product: then there is one, as in transformers.
     const bool is_whole = dx.scalar_type() != at::kFloat;
-    if (is_whole) multiply_input(dy, weight);
+    if (is_whole) multiply_into(dy, weight, mode, dx);
     for (int64_t row = 0; row < output_count; row += tile_rows) {
         const int64_t row_count = std::min(tile_rows, output_count - row);
         const at::Tensor dy_tile = dy.narrow(1, row, row_count);  // (tokens, tile)
@@ -102,9 +105,11 @@ void multiply_backward(const ProductBackward& product, const GradientSink& sink,
                 convert(weight_tile, tile);
                 weight_tile = tile;
             }
-            multiply_input(dy_tile, weight_tile);
+            multiply_into(dy_tile, weight_tile, next, dx);
+            next = InputGradient::add;
         }
-        sink.add(static_cast<uint64_t>(row * input_count), at::mm_out(tile, dy_tile.t(), x));
+        multiply_into(dy_tile.t(), x, InputGradient::store, tile);
+        sink.add(static_cast<uint64_t>(row * input_count), tile);
     }
 }
 

@@ -3,15 +3,17 @@
 // Method: small layers computed inside regions of the predicted size, and of a little less than the
 // measured one; shapes tiny and in the proportions of real models, where a block takes most and
 // where the head does, one and two threads.
-#include "engine/torch/workspace.h"
-
+#include "engine/torch/torch.h"
+// After torch.h, whose CHECK family is then gone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "engine/torch/llama.h"
+#include "engine/torch/workspace.h"
 #include "offload/units.h"
 #include "tests/engine/flat_model.h"
 #include "tests/engine/goldens/golden.h"
@@ -150,6 +152,7 @@ TEST(Workspace, BytesPredictedAreThoseThatAreTaken) {
                 EXPECT_GT(peak.in_use_bytes, 0u);
                 EXPECT_GE(peak.extent_bytes, peak.in_use_bytes);
                 EXPECT_LE(peak.extent_bytes, predicted);
+                EXPECT_LE(peak.library_bytes, thread_count * 2 * offload::mib);
                 // The holes that are allowed for, and the small tensors.
                 EXPECT_LE(predicted, peak.extent_bytes + peak.extent_bytes / 40 + 80 * offload::kib)
                     << shape.config.hidden_size << " wide, " << shape.column_count << " columns, "
@@ -225,6 +228,28 @@ TEST(Workspace, RepeatsExactly) {
     }
     EXPECT_EQ(extents[0], extents[1]);
     EXPECT_EQ(extents[0], extents[2]);
+}
+
+// What a library packs operands into lies beside the region: one piece, used again; a second one at
+// the same time comes from the heap.
+TEST(Workspace, LibraryMemoryIsNotOfTheRegion) {
+    start_torch(1);
+    Region region(64 * 1024);
+    reset_workspace_peak();
+    const offload::Status status = with_workspace(region.span(), [&] {
+        const at::Tensor inside = at::empty({1024});
+        std::optional<LibraryMemory> library;
+        library.emplace();
+        at::Tensor packed = at::empty({100 * 1024});
+        const void* const place = packed.data_ptr();
+        const at::Tensor second = at::empty({1024});
+        packed.reset();
+        EXPECT_EQ(at::empty({50 * 1024}).data_ptr(), place);
+        library.reset();
+        EXPECT_EQ(workspace_peak().in_use_bytes, 4096u);
+    });
+    EXPECT_TRUE(status.ok()) << status.error().text();
+    EXPECT_EQ(workspace_peak().library_bytes, 400u * 1024);
 }
 
 TEST(Workspace, OutsideAScopeTorchUsesTheHeap) {

@@ -226,7 +226,7 @@ TEST_F(Budgets, WhatIsKeptStaysInsideTheMachine) {
     const Job job = job_of(middling_model());
     const RunConfig config = config_of(4000 * mib, 4000 * mib, 4000 * mib);
     std::set<size_t> counts;
-    for (uint64_t available = 150 * mib; available < 400 * mib; available += 10 * mib) {
+    for (uint64_t available = 20 * mib; available < 400 * mib; available += 10 * mib) {
         const auto placed = place(job, config, {.available_bytes = available});
         if (!placed) continue;
         EXPECT_LE(placed->needs.gpu_bytes + placed->needs.ram_bytes, available);
