@@ -10,6 +10,7 @@ namespace headrace::cpu_adam {
 namespace {
 
 constexpr uint64_t lanes = 8;
+constexpr uint64_t register_count = 16;
 
 // Structs of their own, not __m256: GCC's vectors have operators too, and for another lane width.
 struct Floats {
@@ -62,12 +63,21 @@ Floats one_nan(Floats a) {
     const __m256 is_nan = _mm256_cmp_ps(a.all, a.all, _CMP_UNORD_Q);
     return {_mm256_blendv_ps(a.all, as_floats(ints(0x7FC00000u)).all, is_nan)};
 }
-// All bits of the lanes where a or b is a NaN.
-Ints nan_in_either(Floats a, Floats b) {
-    return as_ints({_mm256_cmp_ps(a.all, b.all, _CMP_UNORD_Q)});
+struct Mask {
+    __m256 all;
+};
+// The lanes where a or b is a NaN.
+Mask nan_in_either(Floats a, Floats b) {
+    return {_mm256_cmp_ps(a.all, b.all, _CMP_UNORD_Q)};
 }
-bool any(Ints a) {
-    return _mm256_testz_si256(a.all, a.all) == 0;
+Mask operator|(Mask a, Mask b) {
+    return {_mm256_or_ps(a.all, b.all)};
+}
+Mask no_lane() {
+    return {_mm256_setzero_ps()};
+}
+bool any(Mask a) {
+    return _mm256_movemask_ps(a.all) != 0;
 }
 
 Ints operator+(Ints a, Ints b) {
@@ -78,9 +88,6 @@ Ints operator-(Ints a, Ints b) {
 }
 Ints operator&(Ints a, Ints b) {
     return {_mm256_and_si256(a.all, b.all)};
-}
-Ints operator|(Ints a, Ints b) {
-    return {_mm256_or_si256(a.all, b.all)};
 }
 Ints operator^(Ints a, Ints b) {
     return {_mm256_xor_si256(a.all, b.all)};
@@ -144,13 +151,10 @@ Ints load_16_signed(const uint16_t* source) {
     return {_mm256_cvtepi16_epi32(load_eight_16(source))};
 }
 // The values are below 2^16.
-void store_block_16(uint16_t* target, const Ints (&values)[4]) {
-    for (int pair = 0; pair < 2; ++pair) {
-        const Ints a = values[2 * pair], b = values[2 * pair + 1];
-        const __m256i packed = _mm256_packus_epi32(a.all, b.all);  // a0 b0 a1 b1, by 64 bits
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(target) + pair,
-                            _mm256_permute4x64_epi64(packed, 0b11011000));
-    }
+void store_couple_16(uint16_t* target, Ints first, Ints second) {
+    const __m256i packed = _mm256_packus_epi32(first.all, second.all);  // a0 b0 a1 b1, by 64 bits
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target),
+                        _mm256_permute4x64_epi64(packed, 0b11011000));
 }
 // Two elements of 16 bits per lane, the even ones in the lower halves.
 Ints load_pairs(const uint16_t* source) {
@@ -204,22 +208,22 @@ Ints load_u8(const uint8_t* source) {
     return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source)))};
 }
 
-// 32 values as 16 bits, saturated: a0 b0 a1 b1, by 64 bits; and c and d.
-__m256i pair_16(const Ints& a, const Ints& b) {
-    return _mm256_packs_epi32(a.all, b.all);
-}
-void store_32(void* target, __m256i packed) {  // a0 b0 c0 d0 a1 b1 c1 d1, by 32 bits
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(static_cast<__m256i*>(target), _mm256_permutevar8x32_epi32(packed, order));
+// 16 values of 16 bits, saturated, in their order.
+__m256i couple_16(Ints first, Ints second) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(first.all, second.all), 0b11011000);
 }
 // Saturated to 8 bits.
-void store_block_s8(int8_t* target, const Ints (&values)[4]) {
-    store_32(target,
-             _mm256_packs_epi16(pair_16(values[0], values[1]), pair_16(values[2], values[3])));
+void store_couple_s8(int8_t* target, Ints first, Ints second) {
+    const __m256i both = couple_16(first, second);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(target),
+        _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
 }
-void store_block_u8(uint8_t* target, const Ints (&values)[4]) {
-    store_32(target,
-             _mm256_packus_epi16(pair_16(values[0], values[1]), pair_16(values[2], values[3])));
+void store_couple_u8(uint8_t* target, Ints first, Ints second) {
+    const __m256i both = couple_16(first, second);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(target),
+        _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
 }
 
 }  // namespace

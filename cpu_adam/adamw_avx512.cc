@@ -14,6 +14,7 @@ namespace headrace::cpu_adam {
 namespace {
 
 constexpr uint64_t lanes = 16;
+constexpr uint64_t register_count = 32;
 
 // Structs of their own, not __m512: GCC's vectors have operators too, and for another lane width.
 struct Floats {
@@ -66,12 +67,21 @@ Floats one_nan(Floats a) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(a.all, a.all, _CMP_UNORD_Q);
     return as_floats({_mm512_mask_mov_epi32(as_ints(a).all, is_nan, ints(0x7FC00000u).all)});
 }
-// All bits of the lanes where a or b is a NaN.
-Ints nan_in_either(Floats a, Floats b) {
-    return {_mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(a.all, b.all, _CMP_UNORD_Q), -1)};
+struct Mask {
+    __mmask16 all;
+};
+// The lanes where a or b is a NaN.
+Mask nan_in_either(Floats a, Floats b) {
+    return {_mm512_cmp_ps_mask(a.all, b.all, _CMP_UNORD_Q)};
 }
-bool any(Ints a) {
-    return _mm512_test_epi32_mask(a.all, a.all) != 0;
+Mask operator|(Mask a, Mask b) {
+    return {static_cast<__mmask16>(a.all | b.all)};
+}
+Mask no_lane() {
+    return {0};
+}
+bool any(Mask a) {
+    return a.all != 0;
 }
 
 Ints operator+(Ints a, Ints b) {
@@ -82,9 +92,6 @@ Ints operator-(Ints a, Ints b) {
 }
 Ints operator&(Ints a, Ints b) {
     return {_mm512_and_si512(a.all, b.all)};
-}
-Ints operator|(Ints a, Ints b) {
-    return {_mm512_or_si512(a.all, b.all)};
 }
 Ints operator^(Ints a, Ints b) {
     return {_mm512_xor_si512(a.all, b.all)};
@@ -122,8 +129,13 @@ Ints nearest(Floats a) {
 }
 // The largest lane of m, then that of root.
 void store_largest(uint32_t* target, Ints m, Ints root) {
-    target[0] = _mm512_reduce_max_epu32(m.all);
-    target[1] = _mm512_reduce_max_epu32(root.all);
+    const __m512i both = _mm512_max_epu32(_mm512_unpacklo_epi32(m.all, root.all),
+                                          _mm512_unpackhi_epi32(m.all, root.all));
+    const __m256i half =
+        _mm256_max_epu32(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));
+    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    most = _mm_max_epu32(most, _mm_unpackhi_epi64(most, most));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(target), most);
 }
 
 Ints load_32(const uint32_t* source) {
@@ -145,11 +157,10 @@ Ints load_16_signed(const uint16_t* source) {
     return {_mm512_cvtepi16_epi32(load_sixteen_16(source))};
 }
 // The values are below 2^16.
-void store_block_16(uint16_t* target, const Ints (&values)[2]) {
-    for (int half = 0; half < 2; ++half) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(target) + half,
-                            _mm512_cvtepi32_epi16(values[half].all));
-    }
+void store_couple_16(uint16_t* target, Ints first, Ints second) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtepi32_epi16(first.all));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + lanes),
+                        _mm512_cvtepi32_epi16(second.all));
 }
 // Two elements of 16 bits per lane, the even ones in the lower halves.
 Ints load_pairs(const uint16_t* source) {
@@ -158,42 +169,38 @@ Ints load_pairs(const uint16_t* source) {
 void store_pairs(uint16_t* target, Ints pairs) {
     _mm512_storeu_si512(target, pairs.all);
 }
+// Both by one shuffle of bytes: the halves of each lane change places, and one of them is taken.
+Ints halves_swapped(Ints keep, __mmask64 taken, Ints a) {
+    const Ints order = {_mm512_set4_epi32(0x0D0C0F0E, 0x09080B0A, 0x05040706, 0x01000302)};
+    return {_mm512_mask_shuffle_epi8(keep.all, taken, a.all, order.all)};
+}
 Ints lower_halves_of(Ints even, Ints odd) {
-    return (even & ints(0xFFFFu)) | left<16>(odd);
+    return halves_swapped(even, 0xCCCCCCCCCCCCCCCCu, odd);
 }
 Ints upper_halves_of(Ints even, Ints odd) {
-    return right<16>(even) | (odd & ints(0xFFFF0000u));
+    return halves_swapped(odd, 0x3333333333333333u, even);
 }
 // The halves of pairs, with their signs.
 Ints lower_signed(Ints pairs) {
-    return right_signed<16>(left<16>(pairs));
+    return {_mm512_madd_epi16(pairs.all, ints(1).all)};
 }
 Ints upper_signed(Ints pairs) {
     return right_signed<16>(pairs);
 }
-// 32 elements of 8 bits as pairs. Every lane has two of them after the load.
+// 32 elements of 8 bits as pairs.
 Ints load_pairs_s8(const int8_t* source) {
-    const Ints twos = load_16(reinterpret_cast<const uint16_t*>(source));
-    return lower_halves_of(right_signed<24>(left<24>(twos)), right_signed<24>(left<16>(twos)));
+    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)))};
 }
 Ints load_pairs_u8(const uint8_t* source) {
-    const Ints twos = load_16(reinterpret_cast<const uint16_t*>(source));
-    return (twos & ints(0xFFu)) | left<16>(right<8>(twos));
+    return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)))};
 }
 // Saturated to 8 bits.
-void store_twos(void* target, Ints even, Ints odd) {
-    const Ints twos = (even & ints(0xFFu)) | left<8>(odd & ints(0xFFu));
-    _mm256_storeu_si256(static_cast<__m256i*>(target), _mm512_cvtepi32_epi16(twos.all));
-}
 void store_pairs_s8(int8_t* target, const Ints (&pairs)[1]) {
-    const Ints least = ints(static_cast<uint32_t>(-128)), most = ints(127);
-    store_twos(target, larger(smaller(lower_signed(pairs[0]), most), least),
-               larger(smaller(upper_signed(pairs[0]), most), least));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtsepi16_epi8(pairs[0].all));
 }
 void store_pairs_u8(uint8_t* target, const Ints (&pairs)[1]) {
-    const Ints least = ints(0), most = ints(255);
-    store_twos(target, larger(smaller(lower_signed(pairs[0]), most), least),
-               larger(smaller(upper_signed(pairs[0]), most), least));
+    const __m512i not_negative = _mm512_max_epi16(pairs[0].all, _mm512_setzero_si512());
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), _mm512_cvtusepi16_epi8(not_negative));
 }
 Floats load_fp16(const uint16_t* source) {
     return {_mm512_cvtph_ps(load_sixteen_16(source))};
@@ -209,17 +216,14 @@ Ints load_u8(const uint8_t* source) {
     return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)))};
 }
 // Saturated to 8 bits; the unsigned values are not negative.
-void store_block_s8(int8_t* target, const Ints (&values)[2]) {
-    for (const Ints& half : values) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtsepi32_epi8(half.all));
-        target += lanes;
-    }
+void store_couple_s8(int8_t* target, Ints first, Ints second) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtsepi32_epi8(first.all));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + lanes), _mm512_cvtsepi32_epi8(second.all));
 }
-void store_block_u8(uint8_t* target, const Ints (&values)[2]) {
-    for (const Ints& half : values) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtusepi32_epi8(half.all));
-        target += lanes;
-    }
+void store_couple_u8(uint8_t* target, Ints first, Ints second) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtusepi32_epi8(first.all));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + lanes),
+                     _mm512_cvtusepi32_epi8(second.all));
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
-// A call of a vector row: its chunks (cpu_adam/adamw_stages.h), its tail, and which way of keeping
-// its operands have; included as those are. A tail of fewer than 32 elements goes through the same
-// code in a zeroed buffer: an element of zeros stays zero, and memory beyond the operands is
-// neither read nor written.
+// A call of a vector row: its blocks (cpu_adam/adamw_chunks.h, cpu_adam/adamw_side_by_side.h), its
+// tail, and which way of keeping its operands have; included as those are. A tail of fewer than 32
+// elements goes through the same code in a zeroed buffer: an element of zeros stays zero, and
+// memory beyond the operands is neither read nor written.
 #pragma once
 
-#include "cpu_adam/adamw_stages.h"
+#include <type_traits>
+
+#include "cpu_adam/adamw_chunks.h"
+#include "cpu_adam/adamw_side_by_side.h"
 
 namespace headrace::cpu_adam {
 
@@ -77,14 +80,11 @@ template <typename Way>
 [[gnu::flatten]] void update_blocks(const StepFactors& factors, const Operands& operands) {
     const Operands o = operands;
     const Constants c = constants_of(factors, o);
-    Chunk chunk;
-    constexpr uint64_t most = Way::is_int8 ? chunk_blocks_max : chunk_blocks;
-    const uint64_t block_count = o.element_count / block_elements;
-    for (uint64_t done = 0; done < block_count; done += most) {
-        const uint64_t left = block_count - done;
-        const Extent extent = {.first = done * block_elements,
-                               .block_count = left < most ? left : most};
-        update_chunk<Way>(c, o, extent, &chunk);
+    const uint64_t element_count = o.element_count / block_elements * block_elements;
+    if constexpr (register_count < 32 || Way::moments == Kept::int8) {
+        update_in_chunks<Way>(c, o, element_count);
+    } else {
+        update_side_by_side<Way>(c, o, element_count);
     }
 }
 
@@ -100,10 +100,13 @@ void update_all(const StepFactors& factors, const Operands& o) {
 
 template <Kept weight, Kept moments, Kept gradient>
 void update_written(const StepFactors& factors, const Operands& o) {
+    constexpr bool in_pairs =
+        weight == Kept::bf16 && gradient == Kept::bf16 && moments != Kept::fp32;
+    using Order = std::conditional_t<in_pairs, InPairs, InOrder>;
     if (o.writes == Writes::weight) {
-        return update_all<Way<weight, moments, gradient, Writes::weight>>(factors, o);
+        return update_all<Way<weight, moments, gradient, Writes::weight, Order>>(factors, o);
     }
-    update_all<Way<weight, moments, gradient, Writes::weight_and_state>>(factors, o);
+    update_all<Way<weight, moments, gradient, Writes::weight_and_state, Order>>(factors, o);
 }
 
 template <Kept weight, Kept moments>

@@ -63,10 +63,6 @@ Ints random_bits(Ints x, Ints second) {
     x = product(x ^ right<16>(x), ints(0x7FEB352Du));
     return product((x ^ right<15>(x)) + second, ints(0x846CA68Bu));
 }
-// Those of the vector of elements from i on.
-Ints random_bits_at(const Constants& c, uint64_t i) {
-    return random_bits(c.random_first + ints(static_cast<uint32_t>(i)), c.random_second);
-}
 
 Ints low_16(Ints values) {
     return values & ints(0xFFFFu);

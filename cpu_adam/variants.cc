@@ -13,7 +13,7 @@ using offload::ErrorCode;
 namespace {
 
 constexpr std::array<Row, 3> table = {{
-    {"avx512", Isa::avx512f, &update_avx512},
+    {"avx512", Isa::avx512f_bw, &update_avx512},
     {"avx2", Isa::avx2_fma_f16c, &update_avx2},
     {"scalar", Isa::baseline, &update_scalar},
 }};
@@ -41,7 +41,8 @@ bool is_supported(const Row& row) {
         case Isa::avx2_fma_f16c:
             return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                    __builtin_cpu_supports("f16c");
-        case Isa::avx512f: return __builtin_cpu_supports("avx512f");
+        case Isa::avx512f_bw:
+            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
     }
     CHECK(false);
     return false;

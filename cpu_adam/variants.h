@@ -10,7 +10,7 @@
 
 namespace headrace::cpu_adam {
 
-enum class Isa : uint8_t { baseline, avx2_fma_f16c, avx512f };
+enum class Isa : uint8_t { baseline, avx2_fma_f16c, avx512f_bw };
 
 struct Row {
     std::string_view name;

@@ -154,7 +154,7 @@ cpu_adam::Row in_cache_row(const cpu_adam::Row& row) {
         case cpu_adam::Isa::avx2_fma_f16c:
             same.update = &update_in_cache<&cpu_adam::update_avx2>;
             return same;
-        case cpu_adam::Isa::avx512f:
+        case cpu_adam::Isa::avx512f_bw:
             same.update = &update_in_cache<&cpu_adam::update_avx512>;
             return same;
     }

@@ -28,8 +28,8 @@ offload::Status with_workspace(std::span<std::byte> region, const std::function<
 // While one lives, torch allocates from a buffer beside the region, which grows and stays: for a
 // product whose operands and result exist already, so that all that is asked for is what the matrix
 // library packs them into. How much that is, is its own affair: it depends on the CPU and on the
-// shapes, up to 1.8 MiB a thread where it was seen (oneDNN 3, AVX512-BF16), so that no formula could
-// promise it. Not nested, on one thread at a time (CHECK).
+// shapes, up to 1.8 MiB a thread where it was seen (oneDNN 3, AVX512-BF16), so that no formula
+// could promise it. Not nested, on one thread at a time (CHECK).
 class LibraryMemory {
   public:
     LibraryMemory();

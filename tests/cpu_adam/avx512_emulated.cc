@@ -62,6 +62,22 @@ namespace {
     return _mm_packus_epi16(_mm256_castsi256_si128(capped), _mm256_extracti128_si256(capped, 1));
 }
 
+// Of values that are not negative.
+[[maybe_unused]] __m256i pairs_saturated_u8(simde__m512i source) {
+    return _mm256_permute4x64_epi64(_mm256_packus_epi16(half_of(source, 0), half_of(source, 1)),
+                                    0b11011000);
+}
+
+[[maybe_unused]] simde__m512i pairs_u8(__m256i source) {
+    return joined(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(source)),
+                  _mm256_cvtepu8_epi16(_mm256_extracti128_si256(source, 1)));
+}
+
+[[maybe_unused]] simde__m512i products_of_pairs_added(simde__m512i a, simde__m512i b) {
+    return joined(_mm256_madd_epi16(half_of(a, 0), half_of(b, 0)),
+                  _mm256_madd_epi16(half_of(a, 1), half_of(b, 1)));
+}
+
 [[maybe_unused]] simde__m512 widen_fp16(__m256i source) {
     return joined(_mm256_cvtph_ps(_mm256_castsi256_si128(source)),
                   _mm256_cvtph_ps(_mm256_extracti128_si256(source, 1)));
@@ -85,15 +101,6 @@ namespace {
                   _mm256_srai_epi32(half_of(source, 1), bits));
 }
 
-[[maybe_unused]] unsigned largest_lane(simde__m512i source) {
-    alignas(32) unsigned lanes[8];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes),
-                       _mm256_max_epu32(half_of(source, 0), half_of(source, 1)));
-    unsigned largest = lanes[0];
-    for (const unsigned lane : lanes) largest = lane > largest ? lane : largest;
-    return largest;
-}
-
 }  // namespace
 
 #define _mm512_cvtepu16_epi32(source) widen_16(source)
@@ -107,7 +114,10 @@ namespace {
 #define _mm512_cvtps_epi32(source) nearest_ints(source)
 #define _mm512_cvtepi32_ps(source) floats_of_ints(source)
 #define _mm512_srai_epi32(source, bits) shifted_signed(source, bits)
-#define _mm512_reduce_max_epu32(source) largest_lane(source)
+#undef _mm512_madd_epi16  // SIMDe's takes four operands
+#define _mm512_madd_epi16(a, b) products_of_pairs_added(a, b)
+#define _mm512_cvtusepi16_epi8(source) pairs_saturated_u8(source)
+#define _mm512_cvtepu8_epi16(source) pairs_u8(source)
 #define HEADRACE_AVX512_HEADER <simde/x86/avx512.h>
 #define update_avx512 update_avx512_emulated
 #include "cpu_adam/adamw_avx512.cc"
