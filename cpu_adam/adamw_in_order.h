@@ -59,22 +59,22 @@ struct InOrder {
     // fp32 and bf16.
     template <typename Way, Nans nans>
     static void store_moments(const Constants& c, const Operands& o, uint64_t first, Ints numbers,
-                              const Moved& moved) {
+                              const Floats (&m)[2], const Floats (&v)[2]) {
         if constexpr (Way::moments == Kept::fp32) {
             for (uint64_t k = 0; k < 2; ++k) {
-                store_fp32(o.m + first + k * lanes, stored<nans>(moved.m[k]));
-                store_fp32(o.v + first + k * lanes, stored<nans>(moved.v[k]));
+                store_fp32(o.m + first + k * lanes, stored<nans>(m[k]));
+                store_fp32(o.v + first + k * lanes, stored<nans>(v[k]));
             }
             return;
         }
-        Ints m[2], v[2];
+        Ints m_bits[2], v_bits[2];
         for (uint64_t k = 0; k < 2; ++k) {
             const Ints random = random_bits(numbers_at(numbers, k), c.random_second);
-            m[k] = right<16>(as_ints(stored<nans>(moved.m[k])) + bits_for_m(random));
-            v[k] = right<16>(as_ints(stored<nans>(moved.v[k])) + bits_for_v(random));
+            m_bits[k] = right<16>(as_ints(stored<nans>(m[k])) + bits_for_m(random));
+            v_bits[k] = right<16>(as_ints(stored<nans>(v[k])) + bits_for_v(random));
         }
-        store_couple_16(o.m_bf16 + first, m[0], m[1]);
-        store_couple_16(o.v_bf16 + first, v[0], v[1]);
+        store_couple_16(o.m_bf16 + first, m_bits[0], m_bits[1]);
+        store_couple_16(o.v_bf16 + first, v_bits[0], v_bits[1]);
     }
 
     // int8, a block, in units of 2^-16 of a step.

@@ -60,15 +60,15 @@ struct InPairs {
 
     template <typename Way, Nans nans>
     static void store_moments(const Constants& c, const Operands& o, uint64_t first, Ints numbers,
-                              const Moved& moved) {
-        Ints m[2], v[2];
+                              const Floats (&m)[2], const Floats (&v)[2]) {
+        Ints m_bits[2], v_bits[2];
         for (uint64_t k = 0; k < 2; ++k) {
             const Ints random = random_bits(numbers_at(numbers, k), c.random_second);
-            m[k] = as_ints(stored<nans>(moved.m[k])) + bits_for_m(random);
-            v[k] = as_ints(stored<nans>(moved.v[k])) + bits_for_v(random);
+            m_bits[k] = as_ints(stored<nans>(m[k])) + bits_for_m(random);
+            v_bits[k] = as_ints(stored<nans>(v[k])) + bits_for_v(random);
         }
-        store_pairs(o.m_bf16 + first, upper_halves_of(m[0], m[1]));
-        store_pairs(o.v_bf16 + first, upper_halves_of(v[0], v[1]));
+        store_pairs(o.m_bf16 + first, upper_halves_of(m_bits[0], m_bits[1]));
+        store_pairs(o.v_bf16 + first, upper_halves_of(v_bits[0], v_bits[1]));
     }
 
     static void store_steps(const Operands& o, uint64_t first, const Ints (&m)[block_couples][2],

@@ -26,11 +26,11 @@ Begun begin_couple(const Constants& c, const Operands& o, uint64_t first, Ints n
     Moved moved;
     Order::template move<Way>(c, o, first, no_steps(), &moved);
     if constexpr (Way::all) {
-        Order::template store_moments<Way, Nans::any>(c, o, first, numbers, moved);
+        Order::template store_moments<Way, Nans::any>(c, o, first, numbers, moved.m, moved.v);
         const Mask nans =
             nan_in_either(moved.m[0], moved.m[1]) | nan_in_either(moved.v[0], moved.v[1]);
         if (seldom(any(nans))) {
-            Order::template store_moments<Way, Nans::one>(c, o, first, numbers, moved);
+            Order::template store_moments<Way, Nans::one>(c, o, first, numbers, moved.m, moved.v);
         }
     }
     return {.weight = {moved.weight[0], moved.weight[1]},
@@ -54,12 +54,16 @@ void finish_couple(const Constants& c, const Operands& o, uint64_t first, const 
 // A couple is finished while the next one begins.
 template <typename Way>
 void update_side_by_side(const Constants& c, const Operands& o, uint64_t element_count) {
+    // Memory is asked for so far ahead: 512 is as fast for fp32, and 8% slower for bf16 (AMD Zen
+    // 4).
+    constexpr uint64_t ahead = 256;
     if (element_count == 0) return;
     Ints numbers = Way::Order::first_numbers(c);
     Begun before = begin_couple<Way>(c, o, 0, numbers);
     const uint64_t last = element_count - couple_elements;
     for (uint64_t first = 0; first < last; first += couple_elements) {
-        prefetch_operands<Way>(o, first);
+        prefetch_weights_and_gradients<Way, ahead>(o, first);
+        prefetch_moments<Way, ahead>(o, first);
         numbers = numbers + ints(couple_elements);
         const Begun now = begin_couple<Way>(c, o, first + couple_elements, numbers);
         finish_couple<Way>(c, o, first, before);
