@@ -19,6 +19,7 @@ struct Floats {
 struct Ints {
     __m256i all;
 };
+static_assert(sizeof(Floats) == lanes * sizeof(float) && sizeof(Ints) == sizeof(Floats));
 
 Floats floats(float value) {
     return {_mm256_set1_ps(value)};

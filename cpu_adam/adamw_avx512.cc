@@ -23,6 +23,7 @@ struct Floats {
 struct Ints {
     __m512i all;
 };
+static_assert(sizeof(Floats) == lanes * sizeof(float) && sizeof(Ints) == sizeof(Floats));
 
 Floats floats(float value) {
     return {_mm512_set1_ps(value)};

@@ -13,6 +13,7 @@ constexpr uint64_t couple_elements = 2 * lanes;
 constexpr uint64_t block_elements =
     32;  // of int8; a call's whole blocks are computed, then its tail
 constexpr uint64_t block_couples = block_elements / couple_elements;
+static_assert(block_elements % couple_elements == 0);
 
 // How the operands of a call are kept, what it writes, and in which order a couple's elements lie
 // in its vectors (InOrder: cpu_adam/adamw_in_order.h, InPairs: cpu_adam/adamw_in_pairs.h).
@@ -55,6 +56,8 @@ bool seldom(bool condition) {
 template <uint64_t ahead, typename T>
 void prefetch_block(const T* array, uint64_t first) {
     constexpr uint64_t line_bytes = 64;
+    static_assert(ahead % (2 * block_elements) == 0);
+    static_assert(line_bytes <= 2 * block_elements * sizeof(T));
     if (block_elements * sizeof(T) < line_bytes && first / block_elements % 2 != 0) return;
     const uintptr_t begin = reinterpret_cast<uintptr_t>(array) + (first + ahead) * sizeof(T);
     for (uint64_t at = 0; at < block_elements * sizeof(T); at += line_bytes) {

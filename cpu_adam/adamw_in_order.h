@@ -60,6 +60,7 @@ struct InOrder {
     template <typename Way, Nans nans>
     static void store_moments(const Constants& c, const Operands& o, uint64_t first, Ints numbers,
                               const Floats (&m)[2], const Floats (&v)[2]) {
+        static_assert(Way::moments != Kept::int8);
         if constexpr (Way::moments == Kept::fp32) {
             for (uint64_t k = 0; k < 2; ++k) {
                 store_fp32(o.m + first + k * lanes, stored<nans>(m[k]));

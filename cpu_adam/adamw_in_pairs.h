@@ -43,6 +43,7 @@ struct InPairs {
     template <typename Way>
     static void move(const Constants& c, const Operands& o, uint64_t first, const Steps& steps,
                      Moved* moved) {
+        static_assert(Way::weight == Kept::bf16 && Way::gradient == Kept::bf16);
         const Ints hi = load_pairs(o.hi + first), lo = load_pairs(o.lo + first);
         const Ints gradient = load_pairs(o.gradient_bf16 + first);
         const Floats weight[2] = {as_floats(left<16>(hi) + lower_signed(lo)),
@@ -61,6 +62,7 @@ struct InPairs {
     template <typename Way, Nans nans>
     static void store_moments(const Constants& c, const Operands& o, uint64_t first, Ints numbers,
                               const Floats (&m)[2], const Floats (&v)[2]) {
+        static_assert(Way::moments == Kept::bf16);
         Ints m_bits[2], v_bits[2];
         for (uint64_t k = 0; k < 2; ++k) {
             const Ints random = random_bits(numbers_at(numbers, k), c.random_second);

@@ -54,6 +54,7 @@ void finish_couple(const Constants& c, const Operands& o, uint64_t first, const 
 // A couple is finished while the next one begins.
 template <typename Way>
 void update_side_by_side(const Constants& c, const Operands& o, uint64_t element_count) {
+    static_assert(Way::moments != Kept::int8);
     // Memory is asked for so far ahead: 512 is as fast for fp32, and 8% slower for bf16 (AMD Zen
     // 4).
     constexpr uint64_t ahead = 256;

@@ -32,7 +32,7 @@ std::string matmul_description(offload::Dtype dtype) {
     if (dtype == offload::Dtype::bf16 && matmul_path(dtype) == MatmulPath::native) {
         const bool has_tiles = __builtin_cpu_supports("amx-bf16");
         return std::string("bf16 onednn ") + (has_tiles ? "amx_bf16" : "avx512_bf16") +
-               ", dx whole";
+               ", dx whole, attention scores bf16";
     }
     return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
            (dtype == offload::Dtype::fp32 ? "" : ", rounded");

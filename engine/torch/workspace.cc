@@ -1,9 +1,7 @@
 #include "engine/torch/torch.h"
 // After torch.h, whose CHECK family is then gone.
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -93,14 +91,15 @@ class Blocks {
 // One piece of memory that is used again and again: as large as the largest request so far.
 class Buffer {
   public:
-    // Null where it is taken or the system has no more.
-    void* take(uint64_t size_bytes) {
+    // Null where it is taken.
+    void* take(uint64_t size_bytes, c10::Allocator& heap) {
         if (taken_) return nullptr;
         if (size_bytes > size_bytes_) {
-            memory_.reset(std::aligned_alloc(alignment_bytes, size_bytes));
-            size_bytes_ = memory_ ? size_bytes : 0;
+            memory_.clear();
+            memory_ = heap.allocate(size_bytes);
+            size_bytes_ = size_bytes;
         }
-        taken_ = memory_ != nullptr;
+        taken_ = true;
         return memory_.get();
     }
 
@@ -112,10 +111,7 @@ class Buffer {
     }
 
   private:
-    struct Free {
-        void operator()(void* memory) const { std::free(memory); }
-    };
-    std::unique_ptr<void, Free> memory_;
+    c10::DataPtr memory_;
     uint64_t size_bytes_ = 0;
     bool taken_ = false;
 };
@@ -136,7 +132,7 @@ class WorkspaceAllocator final : public c10::Allocator {
         const uint64_t rounded_bytes = align_up(size_bytes, alignment_bytes);
         if (is_library_) {
             peak_.library_bytes = std::max(peak_.library_bytes, rounded_bytes);
-            void* const piece = library_.take(rounded_bytes);
+            void* const piece = library_.take(rounded_bytes, *heap_);
             if (piece != nullptr) return {piece, piece, &release, c10::Device(c10::kCPU)};
         }
         if (is_library_ || !blocks_) {

@@ -18,6 +18,10 @@ bool has_avx512() {
     return __builtin_cpu_supports("avx512f");
 }
 
+bool has_avx512_bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 bool always() {
     return true;
 }
@@ -52,7 +56,16 @@ std::span<const AttentionRow> attention_rows() {
     return table;
 }
 
-const AttentionRow& best_attention_row() {
+const AttentionRow& bf16_attention_row() {
+    static const AttentionRow row = {"avx512_bf16", &has_avx512_bf16,
+                                     attention_tasks_avx512_bf16()};
+    return row;
+}
+
+const AttentionRow& best_attention_row(offload::Dtype dtype) {
+    if (dtype == offload::Dtype::bf16 && bf16_attention_row().is_supported()) {
+        return bf16_attention_row();
+    }
     const std::span<const AttentionRow> rows = attention_rows();
     const auto row = std::find_if(rows.begin(), rows.end(),
                                   [](const AttentionRow& r) { return r.is_supported(); });
@@ -118,7 +131,9 @@ uint64_t attention_worker_floats(AttentionPass pass, const AttentionSizes& sizes
     if (pass == AttentionPass::forward) {
         return positive(2 * operand + scores + layout.query_rows * (attention_lanes + 1));
     }
-    return positive(3 * operand + 2 * scores + 2 * layout.query_rows);
+    // The fourth operand: queries and gradients once more, as pairs of bf16, whose last row is
+    // written in whole lanes.
+    return positive(4 * operand + 2 * scores + 2 * layout.query_rows + attention_lanes);
 }
 
 void run_attention_task(const AttentionRow& row, AttentionPhase phase,

@@ -9,7 +9,7 @@
 //   dv_j = sum_hi p_ij d_attended_i
 //
 // Operands are fp32, bf16 or fp16, widened once; everything between is fp32, results are rounded
-// once. Keys and values are read once per kv head, never expanded.
+// once (but see bf16_attention_row). Keys and values are read once per kv head, never expanded.
 //
 // The work is a list of phases, each a number of tasks that may run at the same time on any
 // threads; a phase begins when the one before it is done. No task's arithmetic depends on another
@@ -35,7 +35,13 @@ struct AttentionRow {
 
 // All rows, best first; the last one, scalar, runs everywhere.
 std::span<const AttentionRow> attention_rows();
-const AttentionRow& best_attention_row();
+
+// Of operands in bf16, with q . k and d_attended . v from products of bf16: exact as those of the
+// others, but added in another order, so not with their bits.
+const AttentionRow& bf16_attention_row();
+
+// What this machine is best at for operands in `dtype`.
+const AttentionRow& best_attention_row(offload::Dtype dtype);
 
 // Forward reads q, k, v and writes attended and log_sum; backward reads all of them and d_attended
 // and writes dq, dk, dv.

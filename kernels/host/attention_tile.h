@@ -78,6 +78,7 @@ struct AttentionTasks {
 AttentionTasks attention_tasks_scalar();
 AttentionTasks attention_tasks_avx2();
 AttentionTasks attention_tasks_avx512();
+AttentionTasks attention_tasks_avx512_bf16();
 // Writes e^x for each of `count` values (a multiple of 16; for tests). 0 below -87, infinite from
 // 88.4, else within 2 ulp.
 void attention_exp_scalar(const float* source, float* target, int64_t count);

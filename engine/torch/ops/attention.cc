@@ -123,7 +123,7 @@ bool is_short(kernels::AttentionPhase phase, const kernels::AttentionSizes& size
 
 // All phases of a pass over torch's threads; scratch from torch's allocator.
 void run_pass(kernels::AttentionPass pass, kernels::AttentionOperands& operands) {
-    const kernels::AttentionRow& row = kernels::best_attention_row();
+    const kernels::AttentionRow& row = kernels::best_attention_row(operands.dtype);
     const auto floats = [](uint64_t count) {
         return at::empty({static_cast<int64_t>(count)}, at::TensorOptions().dtype(at::kFloat));
     };
