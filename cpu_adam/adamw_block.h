@@ -50,40 +50,53 @@ bool seldom(bool condition) {
     return __builtin_expect(condition, false);
 }
 
-// Asks for the lines of the block that is `ahead` elements further on, the first of two blocks for
-// both where they share a line. What lies behind an array is asked for and never read, which no
-// processor minds.
-template <uint64_t ahead, typename T>
+// How far ahead memory is asked for: a number of elements, or of bytes in each array.
+template <uint64_t elements>
+struct ElementsAhead {
+    template <typename T>
+    static constexpr uint64_t bytes = elements * sizeof(T);
+};
+template <uint64_t count>
+struct BytesAhead {
+    template <typename T>
+    static constexpr uint64_t bytes = count;
+};
+
+// Asks for the lines of the block so far ahead of the one at element `first`, of the first of two
+// blocks for both where they share a line. What lies behind an array is asked for and never read,
+// which no processor minds.
+template <typename Ahead, typename T>
 void prefetch_block(const T* array, uint64_t first) {
     constexpr uint64_t line_bytes = 64;
-    static_assert(ahead % (2 * block_elements) == 0);
+    constexpr uint64_t ahead_bytes = Ahead::template bytes<T>;
+    static_assert(ahead_bytes % line_bytes == 0);
     static_assert(line_bytes <= 2 * block_elements * sizeof(T));
     if (block_elements * sizeof(T) < line_bytes && first / block_elements % 2 != 0) return;
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(array) + (first + ahead) * sizeof(T);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(array) + first * sizeof(T) + ahead_bytes;
     for (uint64_t at = 0; at < block_elements * sizeof(T); at += line_bytes) {
         __builtin_prefetch(reinterpret_cast<const void*>(begin + at), 1);
     }
 }
 
-template <typename Way, uint64_t ahead>
+template <typename Way, typename Ahead>
 void prefetch_weights_and_gradients(const Operands& o, uint64_t first) {
-    if constexpr (Way::weight == Kept::bf16) prefetch_block<ahead>(o.hi, first);
-    if constexpr (Way::weight == Kept::bf16) prefetch_block<ahead>(o.lo, first);
-    if constexpr (Way::weight != Kept::bf16) prefetch_block<ahead>(o.weight, first);
-    if constexpr (Way::weight == Kept::fp16) prefetch_block<ahead>(o.weight_fp16, first);
-    if constexpr (Way::gradient == Kept::bf16) prefetch_block<ahead>(o.gradient_bf16, first);
-    if constexpr (Way::gradient == Kept::fp16) prefetch_block<ahead>(o.gradient_fp16, first);
-    if constexpr (Way::gradient == Kept::fp32) prefetch_block<ahead>(o.gradient_fp32, first);
+    if constexpr (Way::weight == Kept::bf16) prefetch_block<Ahead>(o.hi, first);
+    if constexpr (Way::weight == Kept::bf16) prefetch_block<Ahead>(o.lo, first);
+    if constexpr (Way::weight != Kept::bf16) prefetch_block<Ahead>(o.weight, first);
+    if constexpr (Way::weight == Kept::fp16) prefetch_block<Ahead>(o.weight_fp16, first);
+    if constexpr (Way::gradient == Kept::bf16) prefetch_block<Ahead>(o.gradient_bf16, first);
+    if constexpr (Way::gradient == Kept::fp16) prefetch_block<Ahead>(o.gradient_fp16, first);
+    if constexpr (Way::gradient == Kept::fp32) prefetch_block<Ahead>(o.gradient_fp32, first);
 }
 
-template <typename Way, uint64_t ahead>
+template <typename Way, typename Ahead>
 void prefetch_moments(const Operands& o, uint64_t first) {
-    if constexpr (Way::moments == Kept::fp32) prefetch_block<ahead>(o.m, first);
-    if constexpr (Way::moments == Kept::fp32) prefetch_block<ahead>(o.v, first);
-    if constexpr (Way::moments == Kept::bf16) prefetch_block<ahead>(o.m_bf16, first);
-    if constexpr (Way::moments == Kept::bf16) prefetch_block<ahead>(o.v_bf16, first);
-    if constexpr (Way::moments == Kept::int8) prefetch_block<ahead>(o.m_int8, first);
-    if constexpr (Way::moments == Kept::int8) prefetch_block<ahead>(o.root_uint8, first);
+    if constexpr (Way::moments == Kept::fp32) prefetch_block<Ahead>(o.m, first);
+    if constexpr (Way::moments == Kept::fp32) prefetch_block<Ahead>(o.v, first);
+    if constexpr (Way::moments == Kept::bf16) prefetch_block<Ahead>(o.m_bf16, first);
+    if constexpr (Way::moments == Kept::bf16) prefetch_block<Ahead>(o.v_bf16, first);
+    if constexpr (Way::moments == Kept::int8) prefetch_block<Ahead>(o.m_int8, first);
+    if constexpr (Way::moments == Kept::int8) prefetch_block<Ahead>(o.root_uint8, first);
 }
 
 // In units of 2^-16 of a step, random bits added: the number of steps is the upper half.

@@ -20,6 +20,8 @@ constexpr uint64_t chunk_blocks = Way::moments == Kept::int8 ? chunk_blocks_max 
 // there (AMD Zen 4).
 template <typename Way>
 constexpr uint64_t chunk_elements = chunk_blocks<Way>* block_elements;
+template <typename Way>
+using NextChunk = ElementsAhead<chunk_elements<Way>>;
 constexpr uint64_t chunk_steps = 2 * chunk_blocks_max;  // of m and of root, by turns
 constexpr uint64_t step_vectors = chunk_steps / lanes;
 static_assert(step_vectors % 2 == 0);  // steps are stored as couples of 16 bits

@@ -134,13 +134,13 @@ Mask update_in_four(const Constants& c, const Operands& o, const Extent& extent,
         move_block<Way>(c, o, extent.at(b), steps_of(chunk->old_steps, b), &chunk->blocks[b]);
     }
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        prefetch_weights_and_gradients<Way, chunk_elements<Way>>(o, extent.at(b));
+        prefetch_weights_and_gradients<Way, NextChunk<Way>>(o, extent.at(b));
         numbers = take_roots<Way>(c, numbers, &chunk->blocks[b]);
         keep_largest(chunk->blocks[b], chunk->largest + 2 * b);
     }
     store_new_steps(o, extent, chunk);
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        prefetch_moments<Way, chunk_elements<Way>>(o, extent.at(b));
+        prefetch_moments<Way, NextChunk<Way>>(o, extent.at(b));
         divide(c, &chunk->blocks[b]);
         store_block_moments<Way, Nans::any>(c, o, extent, b, numbers, *chunk);
     }
@@ -162,8 +162,8 @@ Mask update_in_two(const Constants& c, const Operands& o, const Extent& extent, 
     }
     Mask nans = no_lane();
     for (uint64_t b = 0; b < extent.block_count; ++b) {
-        prefetch_weights_and_gradients<Way, chunk_elements<Way>>(o, extent.at(b));
-        prefetch_moments<Way, chunk_elements<Way>>(o, extent.at(b));
+        prefetch_weights_and_gradients<Way, NextChunk<Way>>(o, extent.at(b));
+        prefetch_moments<Way, NextChunk<Way>>(o, extent.at(b));
         nans = nans | store_block_weights<Way, Nans::any>(c, o, extent.at(b), chunk->blocks[b]);
         store_block_moments<Way, Nans::any>(c, o, extent, b, numbers, *chunk);
         numbers = numbers + ints(block_elements);
