@@ -1,6 +1,6 @@
-// The rule of cpu_adam/adamw.h, 16 elements at a time, with AVX-512F: the primitives of
-// adamw_vector.h. This file alone is compiled with that flag; nothing in it is visible outside but
-// update_avx512.
+// The rule of cpu_adam/adamw.h, 16 elements at a time, with AVX-512F and BW: the primitives of
+// adamw_vector.h. This file alone is compiled with those flags; nothing in it is visible outside
+// but update_avx512.
 #ifdef HEADRACE_AVX512_HEADER  // a test runs this source on machines without AVX-512
 #include HEADRACE_AVX512_HEADER
 #else

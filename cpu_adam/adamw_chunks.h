@@ -3,7 +3,7 @@
 // blocks, with what they hand on in the nearest cache:
 //
 //   move      from what is kept to the new m and v
-//   root      sqrt(v); the largest m and root of a block (int8); random bits (bf16, int8)
+//   root      sqrt(v); the largest m and root of a block (int8); random bits (int8)
 //   divide    m / d; m and v, or root, are rounded and stored
 //   weight    the new weight is split and stored
 //

@@ -3,8 +3,9 @@
 // set has its own copy of every function, in its anonymous namespace. The scalar row is not made of
 // it: it is the oracle.
 //
-// What the including file defines before: `lanes` (8 or 16), the vector types Floats and Ints
-// (32-bit lanes), and functions over them, each one instruction or a few.
+// What the including file defines before: `lanes` (8 or 16), `register_count`, the vector types
+// Floats and Ints (32-bit lanes), Mask (of lanes), and functions over them, each one instruction or
+// a few.
 #pragma once
 
 #include "cpu_adam/adamw.h"

@@ -148,7 +148,7 @@ class Bench {
     std::span<std::byte> hidden_;
     std::span<std::byte> hidden_out_;
     std::span<std::byte> stash_;
-    SquareProduct square_{square_side};
+    SquareProduct square_{square_side, command_.dtype};
 };
 
 uint64_t Bench::wanted_bytes() const {

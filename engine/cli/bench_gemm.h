@@ -2,7 +2,7 @@
 // with and without what it keeps, and the head, as a run computes them, in operations as
 // engine/models/effort.h counts them; and all together in the proportions of a step, which is the
 // rate a machine file has. Each call takes the next of several blocks, whose weights, gradients and
-// kept bytes have left the caches, as in a step. The ceiling is a square fp32 product of torch's,
+// kept bytes have left the caches, as in a step. The ceiling is a square product of torch's,
 // interleaved.
 #pragma once
 

@@ -20,6 +20,7 @@
 #include "engine/cli/loops.h"
 #include "engine/config/cores.h"
 #include "engine/config/machine.h"
+#include "engine/torch/ops/matmul_sizes.h"
 #include "kernels/host/slab.h"
 #include "nvme/direct_file.h"
 #include "nvme/probe.h"
@@ -66,8 +67,9 @@ class Measurer {
         double flops = 0;
         double reduce_bytes_per_s = 0;
     };
-    Result<Products> look_at_products() const;
+    Result<Products> look_at_products(offload::Dtype dtype) const;
     void take_products(const Products& first, const Products& last);
+    Status take_fp32_products();
     Status take_link();
     Status take_drives();
     Status take_rates(DriveProbe& probe);
@@ -85,17 +87,18 @@ Status Measurer::measure() {
     note("cpu.cores", "that this process may use");
     take_memory();
     take_latency();
-    const Result<Products> first = look_at_products();
+    const Result<Products> first = look_at_products(offload::Dtype::bf16);
     if (!first) return first.error();
     if (Status status = take_link(); !status) return status;
     if (!options_.nvme_paths.empty()) {
         if (Status status = take_drives(); !status) return status;
     }
     // Again: where cores are shared with others, their speed of one moment tells little of a step.
-    const Result<Products> last = look_at_products();
+    const Result<Products> last = look_at_products(offload::Dtype::bf16);
     if (!last) return last.error();
     take_products(*first, *last);
-    return {};
+    if (matmul_path(offload::Dtype::bf16) == MatmulPath::rounded_fp32) return {};
+    return take_fp32_products();
 }
 
 void Measurer::take_memory() {
@@ -139,10 +142,12 @@ void Measurer::take_latency() {
     note("link.latency_us", "the same");
 }
 
-Result<Measurer::Products> Measurer::look_at_products() const {
+Result<Measurer::Products> Measurer::look_at_products(offload::Dtype dtype) const {
     say(fmt::format("products of {}", options_.shape_name));
-    const BenchGemmCommand command{
-        .column_count = options_.token_count, .rounds = 1, .seconds_min = 0.3 * share_};
+    const BenchGemmCommand command{.column_count = options_.token_count,
+                                   .dtype = dtype,
+                                   .rounds = 1,
+                                   .seconds_min = 0.3 * share_};
     const Result<GemmBench> bench =
         bench_gemm(command, options_.shape,
                    {.compute_thread_count = options_.compute_thread_count,
@@ -164,6 +169,15 @@ void Measurer::take_products(const Products& first, const Products& last) {
              format_number(last.flops / 1e12)));
     note("gpu.memory_gb_per_s", "gradients rounded into the stash, one thread");
     note("gpu.cores", "threads that compute");
+}
+
+// Where bf16 is multiplied as such, other dtypes have another rate.
+Status Measurer::take_fp32_products() {
+    const Result<Products> products = look_at_products(offload::Dtype::fp32);
+    if (!products) return products.error();
+    measured_.file.fp32_flops = products->flops;
+    note("gpu.fp32_tflops", "the same in fp32, for runs in fp32 and fp16");
+    return {};
 }
 
 Status Measurer::take_link() {
@@ -348,6 +362,7 @@ std::string yaml_of(const MeasuredMachine& measured) {
     Section gpu(measured, "gpu");
     gpu.add("memory", fmt::format("{}", measured.file.ceilings.gpu_bytes));
     gpu.add("tflops", machine.gpu_flops / 1e12);
+    if (measured.file.fp32_flops > 0) gpu.add("fp32_tflops", measured.file.fp32_flops / 1e12);
     gpu.add("memory_gb_per_s", machine.gpu_memory_bytes_per_s / 1e9);
     gpu.add("launch_us", machine.launch_s * 1e6);
     gpu.add("cores", machine.compute_cores);

@@ -50,6 +50,7 @@ constexpr Field fields[] = {
     {"gpu.memory", bytes, must, 1,
      [](MachineFile& f, double v) { f.ceilings.gpu_bytes = whole(v); }},
     {"gpu.tflops", rate, must, tera, [](MachineFile& f, double v) { f.machine.gpu_flops = v; }},
+    {"gpu.fp32_tflops", rate, may, tera, [](MachineFile& f, double v) { f.fp32_flops = v; }},
     {"gpu.memory_gb_per_s", rate, must, giga,
      [](MachineFile& f, double v) { f.machine.gpu_memory_bytes_per_s = v; }},
     {"gpu.launch_us", time_unit, may, micro,
@@ -230,6 +231,13 @@ std::string files_beside(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+MachineFile in_dtype(MachineFile file, offload::Dtype dtype) {
+    if (dtype != offload::Dtype::bf16 && file.fp32_flops > 0) {
+        file.machine.gpu_flops = file.fp32_flops;
+    }
+    return file;
+}
 
 Result<MachineFile> parse_machine(const std::string& text, const std::string& source) {
     Result<ParsedYaml> parsed = parse_yaml(text, source);

@@ -11,6 +11,7 @@
 //   drive: {count: 2, space: 3.6TB, read_gb_per_s: 14, write_gb_per_s: 3.2, burst_gb_per_s: 11,
 //           burst: 400GB, latency_us: 100, flush_ms: 1, both_ways: 1, written_in_life: 2400TB}
 //
+// gpu.tflops: products of bf16; gpu.fp32_tflops: of fp32 and fp16, where they are slower.
 // gpu.cores and link.cores: processor cores that computing and copying keep busy, 0 on a card.
 // Without drive.space a run may take whatever it needs there.
 // Strict as a run file: unknown keys, keys given twice, missing ones, numbers out of range: one
@@ -22,6 +23,7 @@
 #include <string>
 
 #include "engine/config/run_config.h"
+#include "offload/dtype.h"
 #include "offload/machine.h"
 #include "offload/planner.h"
 #include "offload/result.h"
@@ -33,10 +35,14 @@ inline constexpr uint64_t unlimited_bytes = std::numeric_limits<int64_t>::max();
 
 struct MachineFile {
     offload::Machine machine;
+    double fp32_flops = 0;             // 0: as many as of bf16
     offload::TierBytes ceilings;       // what a run may take
     uint32_t drive_count = 0;          // 0: no drive
     double written_in_life_bytes = 0;  // of all drives together; 0: not known
 };
+
+// The file as a run in `dtype` finds it: machine.gpu_flops is the rate of its products.
+MachineFile in_dtype(MachineFile file, offload::Dtype dtype);
 
 // `source` names the text in errors. Error: usage, listing every fault.
 offload::Result<MachineFile> parse_machine(const std::string& text, const std::string& source);

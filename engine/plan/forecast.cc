@@ -16,6 +16,7 @@
 #include "engine/plan/drive_writes.h"
 #include "engine/plan/placement.h"
 #include "engine/plan/purposes.h"
+#include "engine/torch/ops/matmul_sizes.h"
 #include "engine/torch/workspace_bytes.h"
 #include "offload/bound.h"
 #include "offload/build.h"
@@ -45,7 +46,9 @@ constexpr double worth_naming = 0.97;
 constexpr size_t remedy_simulations_max = 3;
 constexpr size_t smaller_states_simulations_max = 1;
 
-Job job_of(const RunConfig& config, const LlamaConfig& model) {
+// A card multiplies what is stored, and its attention's scratch is no thread's; a host is taken to
+// have this one's arithmetic.
+Job job_of(const RunConfig& config, const LlamaConfig& model, const Machine& machine) {
     const int64_t rows = config.per_device_train_batch_size;
     const LlamaConfig plain = without_extras(model);
     const AdvancedConfig& advanced = config.offload.advanced;
@@ -53,13 +56,18 @@ Job job_of(const RunConfig& config, const LlamaConfig& model) {
     const auto columns = static_cast<int64_t>(
         offload::align_up(static_cast<uint64_t>(config.max_length), column_bucket));
     const BlockShape block = block_shape_of(plain, config.dtype, rows, columns);
-    const int64_t thread_count = advanced.compute_threads.value_or(usable_core_count());
+    const bool is_card = machine.compute_cores == 0;
+    const int64_t thread_count =
+        is_card ? 1 : advanced.compute_threads.value_or(usable_core_count());
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
             .row_count_max = rows,
             .column_count_max = columns,
             .workspace_bytes = workspace_bytes_of(
-                plain, {.block = block, .thread_count = thread_count, .kernels = advanced.kernels}),
+                plain, {.block = block,
+                        .work = is_card ? config.dtype : work_dtype(config.dtype),
+                        .thread_count = thread_count,
+                        .kernels = advanced.kernels}),
             .kept_bytes = kept_bytes_of(block)};
 }
 
@@ -419,8 +427,9 @@ std::string run_line(const RunForecast& forecast, const Prices& prices) {
 }  // namespace
 
 Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& model,
-                                 const MachineFile& machine) {
-    const Job job = job_of(config, model);
+                                 const MachineFile& file) {
+    const MachineFile machine = in_dtype(file, config.dtype);
+    const Job job = job_of(config, model, machine.machine);
     const Site site = site_of(config, machine);
     Result<Placement> placement = place(job, config, site);
     if (!placement) return placement.error();

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 
+#include "engine/torch/ops/matmul_sizes.h"
 #include "offload/check.h"
 
 namespace headrace::engine {
 
 namespace {
 
-// Of a core with AVX2: fp32 products, and an update that the memory does not yet hold up.
+// Of a core with AVX2: fp32 products, and an update that the memory does not yet hold up. With
+// arithmetic of bf16 there are twice as many products of it.
 constexpr double flops_per_core = 50e9;
+constexpr double flops_per_bf16_core = 100e9;
 constexpr double updates_per_core = 0.8e9;
 // Of a desktop or a small server: memory, and copies within it.
 constexpr double memory_bytes_per_s = 20e9;
@@ -45,10 +48,11 @@ offload::Machine with_card(offload::Machine host, const offload::Machine& card) 
     return host;
 }
 
-offload::Machine nominal_host(const HostThreads& threads) {
+offload::Machine nominal_host(const HostThreads& threads, offload::Dtype dtype) {
+    const bool has_bf16 = work_dtype(dtype) == offload::Dtype::bf16;
     offload::Machine machine{
         .name = "nominal host",
-        .gpu_flops = flops_per_core * threads.compute_threads,
+        .gpu_flops = (has_bf16 ? flops_per_bf16_core : flops_per_core) * threads.compute_threads,
         .gpu_memory_bytes_per_s = memory_bytes_per_s / 2,
         .link = {.h2d_bytes_per_s = copy_bytes_per_s, .d2h_bytes_per_s = copy_bytes_per_s},
         .drive = drive,

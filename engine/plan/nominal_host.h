@@ -3,6 +3,7 @@
 // step predicted by them is a guess, and says so.
 #pragma once
 
+#include "offload/dtype.h"
 #include "offload/machine.h"
 
 namespace headrace::engine {
@@ -13,7 +14,8 @@ struct HostThreads {
     int core_count = 1;  // that this process may use
 };
 
-offload::Machine nominal_host(const HostThreads& threads);
+// `dtype`: what it computes in.
+offload::Machine nominal_host(const HostThreads& threads, offload::Dtype dtype);
 
 // The same machine with what this run keeps busy of its cores.
 offload::Machine with_threads(offload::Machine machine, const HostThreads& threads);

@@ -71,7 +71,7 @@ class Run {
 
     Result<Rehearsal> run() {
         start_torch(threads_.compute_threads);
-        warm_up_torch();
+        warm_up_torch(config_.dtype);
         if (Status status = prepare(); !status) return status.error();
         for (const std::string& line : whole_.lines) reporter_.note(line);
         part_ = part_of(whole_.placement, model_);

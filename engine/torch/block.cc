@@ -35,8 +35,9 @@ at::Tensor make_scratch(const BlockWeights& weights, const BlockShape& shape) {
     int64_t elements = 0;
     for (const at::Tensor& weight :
          {weights.query, weights.key, weights.output, weights.gate, weights.down}) {
-        elements = std::max(elements, matmul_scratch_elements(shape.token_count(), weight.size(0),
-                                                              weight.size(1), shape.storage));
+        elements = std::max(
+            elements, matmul_scratch_elements(shape.token_count(), weight.size(0), weight.size(1),
+                                              shape.storage, work_dtype(shape.storage)));
     }
     return at::empty({elements}, work_options(shape.storage));
 }

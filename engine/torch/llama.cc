@@ -415,6 +415,7 @@ void LlamaCompute::logits(const MicroBatch& batch, const Head& io,
 uint64_t LlamaCompute::workspace_bytes(int64_t row_count, int64_t column_count) const {
     const State& state = *state_;
     return workspace_bytes_of(state.config, {.block = state.block_shape(row_count, column_count),
+                                             .work = work_dtype(state.dtype),
                                              .thread_count = at::get_num_threads(),
                                              .kernels = state.kernels});
 }

@@ -1,5 +1,7 @@
 #include "engine/torch/product.h"
 
+#include "engine/torch/ops/matmul.h"
+#include "engine/torch/scalar_type.h"
 #include "engine/torch/torch.h"
 
 namespace headrace::engine {
@@ -8,12 +10,12 @@ struct SquareProduct::State {
     at::Tensor left, right, out;
 };
 
-SquareProduct::SquareProduct(int64_t side)
-    : state_(std::make_unique<State>(
-          State{.left = at::ones({side, side}, at::TensorOptions().dtype(at::kFloat)),
-                .right = at::ones({side, side}, at::TensorOptions().dtype(at::kFloat)),
-                .out = at::empty({side, side}, at::TensorOptions().dtype(at::kFloat))})) {
+SquareProduct::SquareProduct(int64_t side, offload::Dtype dtype) {
     CHECK_GT(side, 0);
+    const at::TensorOptions options = at::TensorOptions().dtype(scalar_type_of(work_dtype(dtype)));
+    state_ = std::make_unique<State>(State{.left = at::ones({side, side}, options),
+                                           .right = at::ones({side, side}, options),
+                                           .out = at::empty({side, side}, options)});
 }
 
 SquareProduct::~SquareProduct() = default;

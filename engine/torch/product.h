@@ -1,15 +1,17 @@
-// One square matrix product in fp32 on torch's threads, as a ceiling: the best that the products of
-// a layer could do here.
+// One square matrix product on torch's threads, in what products of `dtype` are multiplied in here,
+// as a ceiling: the best that the products of a layer could do.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "offload/dtype.h"
+
 namespace headrace::engine {
 
 class SquareProduct {
   public:
-    explicit SquareProduct(int64_t side);
+    SquareProduct(int64_t side, offload::Dtype dtype);
     ~SquareProduct();
     SquareProduct(const SquareProduct&) = delete;
     SquareProduct& operator=(const SquareProduct&) = delete;

@@ -5,6 +5,7 @@
 
 #include "engine/torch/llama.h"
 #include "engine/torch/ops/matmul.h"
+#include "engine/torch/scalar_type.h"
 #include "engine/torch/threads.h"
 #include "engine/torch/workspace.h"
 
@@ -21,10 +22,11 @@ void start_torch(int compute_thread_count) {
     CHECK_EQ(at::get_num_threads(), compute_thread_count);
 }
 
-void warm_up_torch() {
-    const at::Tensor square = at::ones({256, 256}, at::kFloat);
-    const at::Tensor product = at::mm(square, square);
-    CHECK_EQ(product.data_ptr<float>()[0], 256.0f);
+void warm_up_torch(offload::Dtype dtype) {
+    const at::Tensor square = at::ones({256, 256}, work_type(scalar_type_of(dtype)));
+    const at::Tensor product = at::empty_like(square);
+    multiply(square, square, product, square.view(-1));
+    CHECK_EQ(product[0][0].item<float>(), 256.0f);
 }
 
 std::string matmul_description(offload::Dtype dtype) {

@@ -96,6 +96,7 @@ class Buffer {
         if (taken_) return nullptr;
         if (size_bytes > size_bytes_) {
             memory_.clear();
+            size_bytes_ = 0;
             memory_ = heap.allocate(size_bytes);
             size_bytes_ = size_bytes;
         }

@@ -28,11 +28,11 @@ struct Terms {
     bool reference;      // Kernels::reference
 };
 
-uint64_t scratch_bytes(const Terms& t, offload::Dtype storage, uint64_t rows, uint64_t outputs,
+uint64_t scratch_bytes(const Terms& t, const WorkspaceShape& shape, uint64_t rows, uint64_t outputs,
                        uint64_t inputs) {
     return t.work * static_cast<uint64_t>(matmul_scratch_elements(
                         static_cast<int64_t>(rows), static_cast<int64_t>(outputs),
-                        static_cast<int64_t>(inputs), storage));
+                        static_cast<int64_t>(inputs), shape.block.storage, shape.work));
 }
 
 // A norm's backward: what the reference kernels write between the steps.
@@ -53,7 +53,7 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
     const uint64_t hidden_row = t.work * t.hidden;
 
     const auto scratch_of = [&](uint64_t outputs, uint64_t inputs) {
-        return scratch_bytes(t, shape.block.storage, t.tokens, outputs, inputs);
+        return scratch_bytes(t, shape, t.tokens, outputs, inputs);
     };
     const uint64_t scratch = std::max({scratch_of(queries, hidden), scratch_of(hidden, queries),
                                        scratch_of(inner, hidden), scratch_of(hidden, inner)});
@@ -79,7 +79,7 @@ uint64_t block_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceS
 }
 
 // A chunk of the head: its logits, which become their gradient.
-uint64_t head_bytes(const Terms& t, const LlamaConfig& config, offload::Dtype storage) {
+uint64_t head_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceShape& shape) {
     const auto hidden = static_cast<uint64_t>(config.hidden_size);
     const auto words = static_cast<uint64_t>(config.vocabulary_size);
     const uint64_t rows = std::min<uint64_t>(static_cast<uint64_t>(head_chunk_tokens(config)),
@@ -88,7 +88,7 @@ uint64_t head_bytes(const Terms& t, const LlamaConfig& config, offload::Dtype st
     const uint64_t logits = t.work * rows * words;
     const uint64_t wide_logits = t.work == 4 || !t.reference ? 0 : 4 * rows * words;
     const uint64_t norm = t.work * rows * hidden + norm_backward_bytes(t, rows * hidden);
-    return kept + scratch_bytes(t, storage, rows, words, hidden) +
+    return kept + scratch_bytes(t, shape, rows, words, hidden) +
            std::max(logits + wide_logits, norm);
 }
 
@@ -96,10 +96,11 @@ uint64_t head_bytes(const Terms& t, const LlamaConfig& config, offload::Dtype st
 
 uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& shape) {
     CHECK_GT(shape.thread_count, 0);
+    CHECK(shape.work == shape.block.storage || shape.work == offload::Dtype::fp32);
     CHECK_GT(shape.block.token_count(), 0);
     const auto tokens = static_cast<uint64_t>(shape.block.token_count());
     const uint64_t storage = bytes_of(shape.block.storage, 1);
-    const uint64_t work = bytes_of(work_dtype(shape.block.storage), 1);
+    const uint64_t work = bytes_of(shape.work, 1);
     const Terms terms{
         .tokens = tokens,
         .hidden = tokens * static_cast<uint64_t>(config.hidden_size),
@@ -113,8 +114,8 @@ uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& sha
     const uint64_t rope_bytes = 8 * static_cast<uint64_t>(shape.block.attention.column_count) *
                                 static_cast<uint64_t>(config.head_dim);
     const uint64_t block = rope_bytes + block_bytes(terms, config, shape);
-    const uint64_t needed_bytes = std::max(block + block / 100 * hole_percent,
-                                           head_bytes(terms, config, shape.block.storage));
+    const uint64_t needed_bytes =
+        std::max(block + block / 100 * hole_percent, head_bytes(terms, config, shape));
     return offload::align_up(needed_bytes + small_tensors_bytes, offload::page_bytes);
 }
 

@@ -12,7 +12,8 @@ namespace headrace::engine {
 
 struct WorkspaceShape {
     BlockShape block;
-    int64_t thread_count = 0;  // attention keeps scratch per thread
+    offload::Dtype work = offload::Dtype::fp32;  // what is multiplied: ops/matmul_sizes.h
+    int64_t thread_count = 0;                    // attention keeps scratch per thread
     Kernels kernels = Kernels::fused;
 };
 

@@ -7,7 +7,9 @@
 
 #include "engine/config/mounts.h"
 #include "engine/models/effort.h"
+#include "engine/torch/block_shape.h"
 #include "engine/torch/llama.h"
+#include "engine/torch/workspace_bytes.h"
 #include "offload/build.h"
 #include "offload/numbers.h"
 #include "offload/units.h"
@@ -23,6 +25,19 @@ namespace {
 
 constexpr size_t named_mounts_max = 3;
 
+// A pretended card's workspace is that of the card, as in a plan.
+uint64_t workspace_bytes(const HostRun& run, const LlamaCompute& compute,
+                         const MicroBatchShape& shape) {
+    if (run.card == nullptr) return compute.workspace_bytes(shape.row_count, shape.column_count);
+    const LlamaConfig model = one_block_of(run.model);
+    const offload::Dtype dtype = run.config.dtype;
+    return workspace_bytes_of(
+        model, {.block = block_shape_of(model, dtype, shape.row_count, shape.column_count),
+                .work = dtype,
+                .thread_count = 1,
+                .kernels = run.config.offload.advanced.kernels});
+}
+
 // Slots are sized by the most tokens, the workspace by what needs most.
 Job job_of(const HostRun& run) {
     const auto token_count = [](const MicroBatchShape& shape) {
@@ -32,28 +47,28 @@ Job job_of(const HostRun& run) {
     const MicroBatchShape largest = std::ranges::max(run.shapes, {}, token_count);
     const LlamaCompute compute(one_block_of(run.model), run.config.dtype,
                                run.config.offload.advanced.kernels);
-    uint64_t workspace_bytes = 0;
+    uint64_t most_bytes = 0;
     for (const MicroBatchShape& shape : run.shapes) {
-        workspace_bytes =
-            std::max(workspace_bytes, compute.workspace_bytes(shape.row_count, shape.column_count));
+        most_bytes = std::max(most_bytes, workspace_bytes(run, compute, shape));
     }
     return {.config = run.model,
             .micro_batch_count_max = run.micro_batch_count_max,
             .row_count_max = largest.row_count,
             .column_count_max = largest.column_count,
-            .workspace_bytes = workspace_bytes,
+            .workspace_bytes = most_bytes,
             .kept_bytes =
                 compute.kept_bytes(run.shapes.front().row_count, run.shapes.front().column_count)};
 }
 
 offload::Machine machine_of(const HostRun& run) {
-    offload::Machine machine = nominal_host(run.threads);
+    offload::Machine machine = nominal_host(run.threads, run.config.dtype);
     if (run.machine != nullptr) {
         const offload::DriveRates assumed = machine.drive;
-        machine = with_threads(run.machine->machine, run.threads);
+        machine = with_threads(in_dtype(*run.machine, run.config.dtype).machine, run.threads);
         if (machine.drive.read_bytes_per_s == 0) machine.drive = assumed;
     }
-    return run.card == nullptr ? machine : with_card(machine, run.card->machine);
+    return run.card == nullptr ? machine
+                               : with_card(machine, in_dtype(*run.card, run.config.dtype).machine);
 }
 
 std::string rates_line(const HostRun& run) {

@@ -52,7 +52,7 @@ class Training {
   private:
     Status prepare() {
         start_torch(threads_.compute_threads);
-        warm_up_torch();
+        warm_up_torch(config_.dtype);
         baseline_ = read_resident_memory();
         const SetupInputs inputs{.run = inputs_,
                                  .reporter = reporter_,

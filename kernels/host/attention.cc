@@ -19,7 +19,9 @@ bool has_avx512() {
 }
 
 bool has_avx512_bf16() {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    // GCC takes avx512bf16 for a promise of avx512bw.
+    return has_avx512() && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512bf16");
 }
 
 bool always() {
@@ -57,8 +59,8 @@ std::span<const AttentionRow> attention_rows() {
 }
 
 const AttentionRow& bf16_attention_row() {
-    static const AttentionRow row = {"avx512_bf16", &has_avx512_bf16,
-                                     attention_tasks_avx512_bf16()};
+    static const AttentionRow row = {"avx512_bf16", &has_avx512_bf16, attention_tasks_avx512_bf16(),
+                                     /*is_of_bf16_alone=*/true};
     return row;
 }
 
@@ -139,6 +141,7 @@ uint64_t attention_worker_floats(AttentionPass pass, const AttentionSizes& sizes
 void run_attention_task(const AttentionRow& row, AttentionPhase phase,
                         const AttentionOperands& operands, int64_t task, std::span<float> worker) {
     CHECK(row.is_supported());
+    CHECK(!row.is_of_bf16_alone || operands.dtype == offload::Dtype::bf16);
     CHECK_GE(task, 0);
     CHECK_LT(task, attention_task_count(phase, operands.sizes));
     CHECK(operands.shared != nullptr);

@@ -31,13 +31,14 @@ struct AttentionRow {
     std::string_view name;
     bool (*is_supported)() = nullptr;
     AttentionTasks tasks;
+    bool is_of_bf16_alone = false;
 };
 
 // All rows, best first; the last one, scalar, runs everywhere.
 std::span<const AttentionRow> attention_rows();
 
 // Of operands in bf16, with q . k and d_attended . v from products of bf16: exact as those of the
-// others, but added in another order, so not with their bits.
+// others (but denormal values are zeros), added in another order, so not with their bits.
 const AttentionRow& bf16_attention_row();
 
 // What this machine is best at for operands in `dtype`.

@@ -8,7 +8,7 @@ if(CCACHE)
 endif()
 find_program(MOLD mold)
 if(MOLD)
-  # Each segment begins a page: else mold 1.10 puts an empty .tbss before the read-only data, which by
+  # What follows the code begins a page: else mold 1.10 puts an empty .tbss before the read-only data, which by
   # bad luck of sizes is on a page that nothing maps, and the program does not start ("cannot apply
   # additional memory protection after relocation").
   add_link_options(-fuse-ld=mold LINKER:-z,separate-code)

@@ -105,7 +105,8 @@ def estimated_s(options):
     for name in options.only:
         one = CONTESTANTS[name]
         # Headrace multiplies bf16 as fp32 where the CPU lacks bf16 arithmetic.
-        flops_per_s = max(rate.values()) if one.placement else rate[one.dtype]
+        lacks_bf16 = one.placement and one.dtype == "bf16" and rate["bf16"] < rate["fp32"]
+        flops_per_s = rate["fp32"] if lacks_bf16 else rate[one.dtype]
         steps = contest.steps_of(one, options)
         run_s = one.start_s + steps * one.overhead * step_flops / flops_per_s
         total_s += options.rounds * min(run_s, options.timeout)

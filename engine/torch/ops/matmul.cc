@@ -49,7 +49,9 @@ at::Tensor as_work(const at::Tensor& x) {
 
 int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
                                 at::ScalarType storage) {
-    return matmul_scratch_elements(token_count, output_count, input_count, dtype_of(storage));
+    const offload::Dtype dtype = dtype_of(storage);
+    return matmul_scratch_elements(token_count, output_count, input_count, dtype,
+                                   work_dtype(dtype));
 }
 
 void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,

@@ -27,9 +27,9 @@ int64_t matmul_tile_rows(int64_t output_count) {
 }
 
 int64_t matmul_scratch_elements(int64_t token_count, int64_t output_count, int64_t input_count,
-                                Dtype storage) {
+                                Dtype storage, Dtype work) {
     const int64_t rows = matmul_tile_rows(output_count);
-    const bool rounded = storage != work_dtype(storage);
+    const bool rounded = storage != work;
     return rows * (input_count + (rounded ? token_count : 0));
 }
 

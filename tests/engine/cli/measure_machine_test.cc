@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "engine/cli/bench_gemm.h"
+#include "engine/torch/ops/matmul_sizes.h"
 #include "offload/units.h"
 
 namespace headrace::engine {
@@ -98,7 +99,8 @@ TEST_F(MeasureMachineTest, every_number_has_its_story) {
         EXPECT_THAT(line, HasSubstr(" # "));
         ++number_count;
     }
-    EXPECT_EQ(number_count, 22);
+    const bool has_bf16 = matmul_path(offload::Dtype::bf16) == MatmulPath::native;
+    EXPECT_EQ(number_count, has_bf16 ? 23 : 22);
     EXPECT_THAT(yaml_of(*measured), HasSubstr("2026-01-02 03:04 UTC"));
     EXPECT_THAT(yaml_of(*measured), HasSubstr("a consumer drive falls later"));
 }

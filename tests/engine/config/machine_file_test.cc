@@ -56,6 +56,22 @@ TEST(MachineFile, GivesTheRatesInBytesAndSeconds) {
     EXPECT_EQ(file.written_in_life_bytes, 2400e12);
 }
 
+// A CPU with arithmetic of bf16 multiplies other dtypes more slowly; a card's one number is for
+// all.
+TEST(MachineFile, ProductsOfOtherDtypesMayHaveARateOfTheirOwn) {
+    using offload::Dtype;
+    const MachineFile one = parse_machine(whole, "m.yaml").value();
+    const MachineFile two =
+        parse_machine(replaced(whole, "tflops: 150", "tflops: 150, fp32_tflops: 60"), "m.yaml")
+            .value();
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        EXPECT_EQ(in_dtype(one, dtype).machine.gpu_flops, 150e12);
+    }
+    EXPECT_EQ(in_dtype(two, Dtype::bf16).machine.gpu_flops, 150e12);
+    EXPECT_EQ(in_dtype(two, Dtype::fp16).machine.gpu_flops, 60e12);
+    EXPECT_EQ(in_dtype(two, Dtype::fp32).machine.gpu_flops, 60e12);
+}
+
 TEST(MachineFile, AMachineWithoutADriveIsOne) {
     const std::string text(whole);
     const MachineFile file = parse_machine(text.substr(0, text.find("drive:")), "m.yaml").value();

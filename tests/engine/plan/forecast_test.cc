@@ -157,11 +157,14 @@ TEST(Forecast, SaysWhereWeightsAndStatesAre) {
 
 // The threads, kernels and padded samples of the run that it is a plan for.
 TEST(Forecast, AsksWhatTrainAsks) {
-    const auto job = [](void (*change)(RunConfig&)) {
+    MachineFile host = machine("rtx4090");
+    host.machine.compute_cores = 2;
+    const auto job_on = [](const MachineFile& file, void (*change)(RunConfig&)) {
         RunConfig config = run_of(4, 1001);
         change(config);
-        return forecast_run(config, shape("llama-3.2-1b"), machine("rtx4090")).value().job;
+        return forecast_run(config, shape("llama-3.2-1b"), file).value().job;
     };
+    const auto job = [&](void (*change)(RunConfig&)) { return job_on(host, change); };
     const Job plain = job([](RunConfig&) {});
     EXPECT_EQ(plain.column_count_max, 1008) << "samples are padded to a multiple of 8";
     const Job threads = job([](RunConfig& c) { c.offload.advanced.compute_threads = 500; });
@@ -170,6 +173,12 @@ TEST(Forecast, AsksWhatTrainAsks) {
     const Job reference =
         job([](RunConfig& c) { c.offload.advanced.kernels = Kernels::reference; });
     EXPECT_GT(reference.workspace_bytes, plain.workspace_bytes);
+    // What a card needs does not depend on the processor that plans.
+    const auto card_bytes = [&](void (*change)(RunConfig&)) {
+        return job_on(machine("rtx4090"), change).workspace_bytes;
+    };
+    EXPECT_EQ(card_bytes([](RunConfig& c) { c.offload.advanced.compute_threads = 500; }),
+              card_bytes([](RunConfig& c) { c.offload.advanced.compute_threads = 1000; }));
 }
 
 // Reading and writing together are never faster than the slower of the two alone.

@@ -40,8 +40,8 @@ constexpr FreeMemory plenty{.available_bytes = uint64_t{1} << 40};
 // On a host of nominal rates.
 offload::Result<Placement> place(const Job& job, const RunConfig& config,
                                  const FreeMemory& memory) {
-    const offload::Machine machine =
-        nominal_host({.compute_threads = 2, .update_threads = 1, .core_count = 2});
+    const offload::Machine machine = nominal_host(
+        {.compute_threads = 2, .update_threads = 1, .core_count = 2}, offload::Dtype::bf16);
     return engine::place(job, config, site_of(config, memory, machine));
 }
 

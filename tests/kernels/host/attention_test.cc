@@ -203,7 +203,7 @@ TEST(AttentionRows, HaveTheBitsOfTheScalarRow) {
 // What the row of bf16 products computes, where the machine has no such instructions too.
 const AttentionRow& bf16_oracle() {
     static const AttentionRow row{"bf16 oracle", scalar_row().is_supported,
-                                  attention_tasks_bf16_oracle()};
+                                  attention_tasks_bf16_oracle(), true};
     return row;
 }
 
