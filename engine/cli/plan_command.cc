@@ -49,7 +49,9 @@ Status take_card(const RunConfig& config, MachineFile& machine) {
     const Result<std::optional<MachineFile>> emulated = emulated_card(config);
     if (!emulated) return wrap(emulated.error(), "emulate");
     if (!*emulated) return {};
-    const MachineFile& card = **emulated;
+    // Each with its own rates, before the one takes the place of the other.
+    const MachineFile card = in_dtype(**emulated, config.dtype);
+    machine = in_dtype(machine, config.dtype);
     if (machine.machine.compute_cores > 0) {
         machine.ceilings.ram_bytes =
             ceiling_of_free(machine.ceilings.ram_bytes + machine.ceilings.gpu_bytes);

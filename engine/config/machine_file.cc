@@ -236,6 +236,7 @@ MachineFile in_dtype(MachineFile file, offload::Dtype dtype) {
     if (dtype != offload::Dtype::bf16 && file.fp32_flops > 0) {
         file.machine.gpu_flops = file.fp32_flops;
     }
+    file.fp32_flops = 0;
     return file;
 }
 

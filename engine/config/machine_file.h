@@ -41,7 +41,8 @@ struct MachineFile {
     double written_in_life_bytes = 0;  // of all drives together; 0: not known
 };
 
-// The file as a run in `dtype` finds it: machine.gpu_flops is the rate of its products.
+// The file as a run in `dtype` finds it: machine.gpu_flops is the rate of its products, the only
+// one.
 MachineFile in_dtype(MachineFile file, offload::Dtype dtype);
 
 // `source` names the text in errors. Error: usage, listing every fault.

@@ -73,6 +73,17 @@ class PlanLinesTest(unittest.TestCase):
         self.assertNotEqual(emulated["lanes"]["cpu"], card["lanes"]["cpu"])
         self.refused(["emulate", "absent.yaml"], "--machine", self.host, "emulate=absent.yaml")
 
+    def test_an_emulated_card_keeps_its_own_rate(self):
+        slow_in_fp32 = self.folder / "slow_in_fp32.yaml"
+        slow_in_fp32.write_text(HOST.replace("tflops: 0.04", "tflops: 0.04, fp32_tflops: 0.02"))
+        for dtype in ("bf16", "fp32"):
+            plans = [self.json("--machine", host, f"emulate={CARD}", f"dtype={dtype}")
+                     for host in (self.host, slow_in_fp32)]
+            self.assertEqual(*plans)
+        host_gpu = [self.json("--machine", host, "dtype=fp32")["lanes"]["gpu"]["alone_s"]
+                    for host in (self.host, slow_in_fp32)]
+        self.assertLess(1.5 * host_gpu[0], host_gpu[1])
+
     def test_ranks_are_judged_in_lines_alone(self):
         ranks = ["--machine", CARD, "--ranks", "64", "--stage", "3"]
         self.assertIn("64 ranks", self.plan(*ranks))

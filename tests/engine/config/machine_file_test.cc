@@ -70,6 +70,10 @@ TEST(MachineFile, ProductsOfOtherDtypesMayHaveARateOfTheirOwn) {
     EXPECT_EQ(in_dtype(two, Dtype::bf16).machine.gpu_flops, 150e12);
     EXPECT_EQ(in_dtype(two, Dtype::fp16).machine.gpu_flops, 60e12);
     EXPECT_EQ(in_dtype(two, Dtype::fp32).machine.gpu_flops, 60e12);
+    // Said once, it holds: what takes the card's place afterwards keeps its own rate.
+    MachineFile replaced_card = in_dtype(two, Dtype::fp32);
+    replaced_card.machine.gpu_flops = 99e12;
+    EXPECT_EQ(in_dtype(replaced_card, Dtype::fp32).machine.gpu_flops, 99e12);
 }
 
 TEST(MachineFile, AMachineWithoutADriveIsOne) {
