@@ -10,8 +10,8 @@ namespace headrace::cpu_adam {
 namespace {
 
 constexpr uint64_t couple_elements = 2 * lanes;
-constexpr uint64_t block_elements =
-    32;  // of int8; a call's whole blocks are computed, then its tail
+// The block of int8; a call's whole blocks are computed, then its tail.
+constexpr uint64_t block_elements = 32;
 constexpr uint64_t block_couples = block_elements / couple_elements;
 static_assert(block_elements % couple_elements == 0);
 

@@ -19,7 +19,7 @@ constexpr uint64_t chunk_blocks = Way::moments == Kept::int8 ? chunk_blocks_max 
 // Memory is asked for a chunk ahead, and not in the first stage, which reads: int8 10% faster than
 // there (AMD Zen 4).
 template <typename Way>
-constexpr uint64_t chunk_elements = chunk_blocks<Way>* block_elements;
+constexpr uint64_t chunk_elements = block_elements* chunk_blocks<Way>;
 template <typename Way>
 using NextChunk = ElementsAhead<chunk_elements<Way>>;
 constexpr uint64_t chunk_steps = 2 * chunk_blocks_max;  // of m and of root, by turns

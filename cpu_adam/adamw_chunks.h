@@ -142,7 +142,7 @@ Mask update_in_four(const Constants& c, const Operands& o, const Extent& extent,
     for (uint64_t b = 0; b < extent.block_count; ++b) {
         prefetch_moments<Way, NextChunk<Way>>(o, extent.at(b));
         divide(c, &chunk->blocks[b]);
-        store_block_moments<Way, Nans::any>(c, o, extent, b, numbers, *chunk);
+        store_block_steps<Way, Nans::any>(o, extent, b, *chunk);
     }
     Mask nans = no_lane();
     for (uint64_t b = 0; b < extent.block_count; ++b) {

@@ -55,6 +55,8 @@ void finish_couple(const Constants& c, const Operands& o, uint64_t first, const 
 template <typename Way>
 void update_side_by_side(const Constants& c, const Operands& o, uint64_t element_count) {
     static_assert(Way::moments != Kept::int8);
+    // What is asked for at a time.
+    static_assert(register_count < 32 || couple_elements == block_elements);
     // Twice as far is a tenth slower, in every format (AMD Zen 4).
     using Ahead = BytesAhead<384>;
     if (element_count == 0) return;

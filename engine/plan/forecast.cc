@@ -46,8 +46,7 @@ constexpr double worth_naming = 0.97;
 constexpr size_t remedy_simulations_max = 3;
 constexpr size_t smaller_states_simulations_max = 1;
 
-// A card multiplies what is stored, and its attention's scratch is no thread's; a host is taken to
-// have this one's arithmetic.
+// A host is taken to have this one's arithmetic.
 Job job_of(const RunConfig& config, const LlamaConfig& model, const Machine& machine) {
     const int64_t rows = config.per_device_train_batch_size;
     const LlamaConfig plain = without_extras(model);
@@ -56,18 +55,16 @@ Job job_of(const RunConfig& config, const LlamaConfig& model, const Machine& mac
     const auto columns = static_cast<int64_t>(
         offload::align_up(static_cast<uint64_t>(config.max_length), column_bucket));
     const BlockShape block = block_shape_of(plain, config.dtype, rows, columns);
-    const bool is_card = machine.compute_cores == 0;
-    const int64_t thread_count =
-        is_card ? 1 : advanced.compute_threads.value_or(usable_core_count());
+    WorkspaceShape shape = shape_on_card(block, advanced.kernels);
+    if (machine.compute_cores > 0) {
+        shape.work = work_dtype(config.dtype);
+        shape.thread_count = advanced.compute_threads.value_or(usable_core_count());
+    }
     return {.config = model,
             .micro_batch_count_max = config.gradient_accumulation_steps,
             .row_count_max = rows,
             .column_count_max = columns,
-            .workspace_bytes = workspace_bytes_of(
-                plain, {.block = block,
-                        .work = is_card ? config.dtype : work_dtype(config.dtype),
-                        .thread_count = thread_count,
-                        .kernels = advanced.kernels}),
+            .workspace_bytes = workspace_bytes_of(plain, shape),
             .kept_bytes = kept_bytes_of(block)};
 }
 

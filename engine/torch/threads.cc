@@ -8,6 +8,7 @@
 #include "engine/torch/scalar_type.h"
 #include "engine/torch/threads.h"
 #include "engine/torch/workspace.h"
+#include "kernels/host/attention.h"
 
 namespace headrace::engine {
 
@@ -34,7 +35,8 @@ std::string matmul_description(offload::Dtype dtype) {
     if (dtype == offload::Dtype::bf16 && matmul_path(dtype) == MatmulPath::native) {
         const bool has_tiles = __builtin_cpu_supports("amx-bf16");
         return std::string("bf16 onednn ") + (has_tiles ? "amx_bf16" : "avx512_bf16") +
-               ", dx whole, attention scores bf16";
+               ", dx whole" +
+               (kernels::bf16_attention_row().is_supported() ? ", attention scores bf16" : "");
     }
     return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
            (dtype == offload::Dtype::fp32 ? "" : ", rounded");

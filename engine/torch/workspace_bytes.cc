@@ -94,6 +94,10 @@ uint64_t head_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceSh
 
 }  // namespace
 
+WorkspaceShape shape_on_card(const BlockShape& block, Kernels kernels) {
+    return {.block = block, .work = block.storage, .thread_count = 1, .kernels = kernels};
+}
+
 uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& shape) {
     CHECK_GT(shape.thread_count, 0);
     CHECK(shape.work == shape.block.storage || shape.work == offload::Dtype::fp32);

@@ -17,6 +17,9 @@ struct WorkspaceShape {
     Kernels kernels = Kernels::fused;
 };
 
+// On a card: it multiplies what is stored, and its attention's scratch is no thread's.
+WorkspaceShape shape_on_card(const BlockShape& block, Kernels kernels);
+
 uint64_t workspace_bytes_of(const LlamaConfig& config, const WorkspaceShape& shape);
 
 }  // namespace headrace::engine

@@ -30,12 +30,9 @@ uint64_t workspace_bytes(const HostRun& run, const LlamaCompute& compute,
                          const MicroBatchShape& shape) {
     if (run.card == nullptr) return compute.workspace_bytes(shape.row_count, shape.column_count);
     const LlamaConfig model = one_block_of(run.model);
-    const offload::Dtype dtype = run.config.dtype;
-    return workspace_bytes_of(
-        model, {.block = block_shape_of(model, dtype, shape.row_count, shape.column_count),
-                .work = dtype,
-                .thread_count = 1,
-                .kernels = run.config.offload.advanced.kernels});
+    const BlockShape block =
+        block_shape_of(model, run.config.dtype, shape.row_count, shape.column_count);
+    return workspace_bytes_of(model, shape_on_card(block, run.config.offload.advanced.kernels));
 }
 
 // Slots are sized by the most tokens, the workspace by what needs most.

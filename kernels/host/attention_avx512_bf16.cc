@@ -38,7 +38,6 @@ Lanes words(const char* source) {
 }  // namespace
 
 AttentionTasks attention_tasks_avx512_bf16() {
-    (void)&exp_all;  // as in attention_avx512.cc
     return all_tasks;
 }
 

@@ -72,10 +72,11 @@ void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y
         convert(weight.narrow(0, row, row_count), tile);
         at::Tensor columns = y.narrow(1, row, row_count);  // (tokens, tile)
         if (y.scalar_type() == at::kFloat) {
-            at::mm_out(columns, x, tile.t());
+            multiply_into(x, tile.t(), InputGradient::store, columns);
         } else {
             at::Tensor wide = piece(scratch, tile.numel(), x.size(0), row_count);
-            convert(at::mm_out(wide, x, tile.t()), columns);
+            multiply_into(x, tile.t(), InputGradient::store, wide);
+            convert(wide, columns);
         }
     }
 }

@@ -74,6 +74,7 @@ std::vector<at::Tensor> compute_all(int64_t rows, at::ScalarType storage, Kernel
 }
 
 constexpr size_t weight_gradient_index = 3;  // the one result that has no row per row
+constexpr size_t gate_gradient_index = 5;    // ATen rounds it twice where it computes in bf16
 
 TEST(Rows, SameBitsOnOneAndTwoThreads) {
     for (const at::ScalarType storage : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -109,9 +110,9 @@ TEST(Rows, FusedIsWhatAtenComputes) {
         const std::vector<at::Tensor> fused = compute_all(65, storage, Kernels::fused);
         const std::vector<at::Tensor> aten = compute_all(65, storage, Kernels::reference);
         for (size_t i = 0; i < fused.size(); ++i) {
-            if (fused[i].scalar_type() == at::kBFloat16) continue;  // rounded: the next test
+            const bool rounded = fused[i].scalar_type() != at::kFloat;
+            if (i == gate_gradient_index && rounded) continue;  // the next test has it
             const double size = aten[i].to(at::kDouble).norm().item<double>();
-            const bool rounded = fused[i].scalar_type() == at::kHalf;
             EXPECT_LE(distance(fused[i], aten[i]), (rounded ? 2e-3 : 2e-6) * size) << i;
         }
     }

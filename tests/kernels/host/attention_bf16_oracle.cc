@@ -54,7 +54,6 @@ Lanes words(const char* source) {
 }  // namespace
 
 AttentionTasks attention_tasks_bf16_oracle() {
-    (void)&exp_all;
     return all_tasks;
 }
 

@@ -1,6 +1,6 @@
 // Goal: every row of attention gives the bits of the scalar one, that of bf16 products those of its
-// own oracle, which is near to the scalar row; a row of the batch, a packed
-// sample and a query know nothing of what they may not see; e^x is within 2 ulp.
+// own oracle, which is near to the scalar row; a row of the batch, a packed sample and a query know
+// nothing of what they may not see; e^x is within 2 ulp.
 // Method: random operands in three dtypes at sizes around every edge of a block, a unit and a
 // lane; scratch is filled with NaN, so that a read of what was not written shows; other rows and
 // later keys are changed and the bits compared; e^x against double precision over its whole range.
@@ -200,6 +200,16 @@ TEST(AttentionRows, HaveTheBitsOfTheScalarRow) {
     }
 }
 
+// Samples of 7, 98, 1 and 124 tokens in one row.
+Problem make_packed_problem() {
+    Problem problem = make_problem({1, 230, 2, 1, 20}, Dtype::bf16);
+    for (int32_t column = 0; column < 230; ++column) {
+        const int32_t start = column < 7 ? 0 : column < 105 ? 7 : column < 106 ? 105 : 106;
+        problem.first_keys.push_back(start);
+    }
+    return problem;
+}
+
 // What the row of bf16 products computes, where the machine has no such instructions too.
 const AttentionRow& bf16_oracle() {
     static const AttentionRow row{"bf16 oracle", scalar_row().is_supported,
@@ -256,11 +266,7 @@ TEST(Bf16AttentionRow, HasTheBitsOfItsOracle) {
 
 TEST(Bf16AttentionRow, PackedSamplesHaveTheBitsOfItsOracle) {
     if (!bf16_attention_row().is_supported()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
-    Problem oracle = make_problem({1, 230, 2, 1, 20}, Dtype::bf16);
-    for (int32_t column = 0; column < 230; ++column) {
-        const int32_t start = column < 7 ? 0 : column < 105 ? 7 : column < 106 ? 105 : 106;
-        oracle.first_keys.push_back(start);
-    }
+    Problem oracle = make_packed_problem();
     Problem p = oracle;
     solve(bf16_oracle(), &oracle);
     solve(bf16_attention_row(), &p);
@@ -268,11 +274,7 @@ TEST(Bf16AttentionRow, PackedSamplesHaveTheBitsOfItsOracle) {
 }
 
 TEST(AttentionRows, PackedSamplesHaveTheBitsOfTheScalarRow) {
-    Problem oracle = make_problem({1, 230, 2, 1, 20}, Dtype::bf16);
-    for (int32_t column = 0; column < 230; ++column) {
-        const int32_t start = column < 7 ? 0 : column < 105 ? 7 : column < 106 ? 105 : 106;
-        oracle.first_keys.push_back(start);
-    }
+    Problem oracle = make_packed_problem();
     Problem unpacked = oracle;
     solve(scalar_row(), &oracle);
     for (const auto& [row, exp] : vector_rows()) {
