@@ -36,7 +36,8 @@ std::string matmul_description(offload::Dtype dtype) {
         const bool has_tiles = __builtin_cpu_supports("amx-bf16");
         return std::string("bf16 onednn ") + (has_tiles ? "amx_bf16" : "avx512_bf16") +
                ", dx whole" +
-               (kernels::bf16_attention_row().is_supported() ? ", attention scores bf16" : "");
+               (kernels::has(kernels::bf16_attention_row().required_isa) ? ", attention scores bf16"
+                                                                         : "");
     }
     return std::string("fp32 mkl ") + (wide_vectors ? "avx512" : "avx2") +
            (dtype == offload::Dtype::fp32 ? "" : ", rounded");

@@ -9,25 +9,6 @@ namespace headrace::kernels {
 
 namespace {
 
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
-}
-
-bool has_avx512() {
-    return __builtin_cpu_supports("avx512f");
-}
-
-bool has_avx512_bf16() {
-    // GCC takes avx512bf16 for a promise of avx512bw.
-    return has_avx512() && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512bf16");
-}
-
-bool always() {
-    return true;
-}
-
 int64_t fill_up(int64_t count, int64_t multiple) {
     return (count + multiple - 1) / multiple * multiple;
 }
@@ -51,26 +32,27 @@ bool do_sizes_fit(const AttentionSizes& sizes) {
 
 std::span<const AttentionRow> attention_rows() {
     static const std::array<AttentionRow, 3> table = {{
-        {"avx512", &has_avx512, attention_tasks_avx512()},
-        {"avx2", &has_avx2, attention_tasks_avx2()},
-        {"scalar", &always, attention_tasks_scalar()},
+        {"avx512", Isa::avx512f, attention_tasks_avx512()},
+        {"avx2", Isa::avx2_fma_f16c, attention_tasks_avx2()},
+        {"scalar", Isa::baseline, attention_tasks_scalar()},
     }};
     return table;
 }
 
 const AttentionRow& bf16_attention_row() {
-    static const AttentionRow row = {"avx512_bf16", &has_avx512_bf16, attention_tasks_avx512_bf16(),
+    static const AttentionRow row = {"avx512_bf16", Isa::avx512f_bf16,
+                                     attention_tasks_avx512_bf16(),
                                      /*is_of_bf16_alone=*/true};
     return row;
 }
 
 const AttentionRow& best_attention_row(offload::Dtype dtype) {
-    if (dtype == offload::Dtype::bf16 && bf16_attention_row().is_supported()) {
+    if (dtype == offload::Dtype::bf16 && has(bf16_attention_row().required_isa)) {
         return bf16_attention_row();
     }
     const std::span<const AttentionRow> rows = attention_rows();
     const auto row = std::find_if(rows.begin(), rows.end(),
-                                  [](const AttentionRow& r) { return r.is_supported(); });
+                                  [](const AttentionRow& r) { return has(r.required_isa); });
     CHECK(row != rows.end());
     return *row;
 }
@@ -140,7 +122,7 @@ uint64_t attention_worker_floats(AttentionPass pass, const AttentionSizes& sizes
 
 void run_attention_task(const AttentionRow& row, AttentionPhase phase,
                         const AttentionOperands& operands, int64_t task, std::span<float> worker) {
-    CHECK(row.is_supported());
+    CHECK(has(row.required_isa));
     CHECK(!row.is_of_bf16_alone || operands.dtype == offload::Dtype::bf16);
     CHECK_GE(task, 0);
     CHECK_LT(task, attention_task_count(phase, operands.sizes));

@@ -24,12 +24,13 @@
 #include <string_view>
 
 #include "kernels/host/attention_tile.h"
+#include "kernels/host/isa.h"
 
 namespace headrace::kernels {
 
 struct AttentionRow {
     std::string_view name;
-    bool (*is_supported)() = nullptr;
+    Isa required_isa = Isa::baseline;
     AttentionTasks tasks;
     bool is_of_bf16_alone = false;
 };

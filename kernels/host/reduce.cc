@@ -49,15 +49,9 @@ std::span<const ReduceRow> reduce_rows() {
     return table;
 }
 
-bool is_supported(const ReduceRow& row) {
-    return row.required_isa == Isa::baseline ||
-           (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-            __builtin_cpu_supports("f16c"));
-}
-
 const ReduceRow& best_reduce_row() {
     for (const ReduceRow& row : table) {
-        if (is_supported(row)) return row;
+        if (has(row.required_isa)) return row;
     }
     CHECK(false);
     return table.back();
@@ -65,7 +59,7 @@ const ReduceRow& best_reduce_row() {
 
 ReduceOutput reduce_part(const ReduceRow& row, const ReduceInput& input) {
     const uint64_t element_count = input.first_use.size();
-    CHECK(is_supported(row));
+    CHECK(has(row.required_isa));
     CHECK_EQ(element_count % block_elements, 0u);
     CHECK(input.second_use.empty() || input.second_use.size() == element_count);
     CHECK_GE(input.stash.size(), bytes_of(input.stash_dtype, element_count));

@@ -21,14 +21,13 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/host/isa.h"
 #include "kernels/host/reduce_block.h"
 #include "offload/dtype.h"
 #include "offload/exact_sum.h"
 #include "offload/part.h"
 
 namespace headrace::kernels {
-
-enum class Isa : uint8_t { baseline, avx2_fma_f16c };
 
 struct ReduceRow {
     std::string_view name;
@@ -38,7 +37,6 @@ struct ReduceRow {
 
 // All rows, best first; the last one, scalar, runs everywhere.
 std::span<const ReduceRow> reduce_rows();
-bool is_supported(const ReduceRow& row);
 const ReduceRow& best_reduce_row();
 
 // One part. Its element count, that of first_use, is a multiple of block_elements (CHECK).

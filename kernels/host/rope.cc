@@ -9,18 +9,9 @@ namespace headrace::kernels {
 
 namespace {
 
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
-}
-
-bool always() {
-    return true;
-}
-
 constexpr std::array<RopeRow, 2> table = {{
-    {"avx2", &has_avx2, &turn_tokens_avx2},
-    {"scalar", &always, &turn_tokens_scalar},
+    {"avx2", Isa::avx2_fma_f16c, &turn_tokens_avx2},
+    {"scalar", Isa::baseline, &turn_tokens_scalar},
 }};
 
 }  // namespace
@@ -30,15 +21,15 @@ std::span<const RopeRow> rope_rows() {
 }
 
 const RopeRow& best_rope_row() {
-    const auto* row =
-        std::find_if(table.begin(), table.end(), [](const RopeRow& r) { return r.is_supported(); });
+    const auto* row = std::find_if(table.begin(), table.end(),
+                                   [](const RopeRow& r) { return has(r.required_isa); });
     CHECK(row != table.end());
     return *row;
 }
 
 void turn_tokens(const RopeRow& row, const RopeOperands& operands, int64_t first_token,
                  int64_t last_token) {
-    CHECK(row.is_supported());
+    CHECK(has(row.required_isa));
     CHECK(operands.x != nullptr);
     CHECK(operands.cosine != nullptr && operands.sine != nullptr);
     CHECK_GT(operands.head_count, 0);

@@ -13,13 +13,14 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/host/isa.h"
 #include "kernels/host/rope_span.h"
 
 namespace headrace::kernels {
 
 struct RopeRow {
     std::string_view name;
-    bool (*is_supported)() = nullptr;
+    Isa required_isa = Isa::baseline;
     void (*turn)(const RopeOperands& operands, int64_t first_token, int64_t last_token) = nullptr;
 };
 

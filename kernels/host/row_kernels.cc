@@ -23,8 +23,9 @@ void check_row(const RowKernels& row) {
     CHECK(row.functions.add_gradient != nullptr);
 }
 
-const std::array<RowKernels, 2>& table() {
-    static const std::array<RowKernels, 2> rows = {{
+const std::array<RowKernels, 3>& table() {
+    static const std::array<RowKernels, 3> rows = {{
+        {"avx512", Isa::avx512f, row_functions_avx512},
         {"avx2", Isa::avx2_fma_f16c, row_functions_avx2},
         {"baseline", Isa::baseline, row_functions_baseline},
     }};
@@ -37,16 +38,10 @@ std::span<const RowKernels> row_kernels() {
     return table();
 }
 
-bool is_supported(const RowKernels& row) {
-    return row.required_isa == Isa::baseline ||
-           (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-            __builtin_cpu_supports("f16c"));
-}
-
 const RowKernels& best_row_kernels() {
     for (const RowKernels& row : table()) {
         check_row(row);
-        if (is_supported(row)) return row;
+        if (has(row.required_isa)) return row;
     }
     CHECK(false);
     return table().back();

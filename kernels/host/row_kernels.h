@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/host/reduce.h"
+#include "kernels/host/isa.h"
 #include "kernels/host/row_operands.h"
 #include "offload/dtype.h"
 
@@ -25,7 +25,6 @@ struct RowKernels {
 
 // All rows, best first; the last one, baseline, runs everywhere.
 std::span<const RowKernels> row_kernels();
-bool is_supported(const RowKernels& row);
 const RowKernels& best_row_kernels();
 
 Element element_of(offload::Dtype dtype);

@@ -121,6 +121,7 @@ struct RowFunctions {
     void (*convert)(const ConvertRows&) = nullptr;
     void (*add_gradient)(const GradientElements&) = nullptr;
 };
+extern const RowFunctions row_functions_avx512;
 extern const RowFunctions row_functions_avx2;
 extern const RowFunctions row_functions_baseline;
 

@@ -162,13 +162,13 @@ struct VectorRow {
 std::vector<VectorRow> vector_rows() {
     std::vector<VectorRow> rows;
     for (const AttentionRow& row : attention_rows()) {
-        if (!row.is_supported()) continue;
+        if (!has(row.required_isa)) continue;
         if (row.name == "avx2") rows.push_back({row, &attention_exp_avx2});
         if (row.name == "avx512") rows.push_back({row, &attention_exp_avx512});
     }
 #ifdef HEADRACE_HAS_SIMDE
     if (!rows.empty()) {  // the emulation is compiled for AVX2
-        const AttentionRow emulated{"avx512 emulated", rows.back().row.is_supported,
+        const AttentionRow emulated{"avx512 emulated", rows.back().row.required_isa,
                                     attention_tasks_avx512_emulated()};
         rows.push_back({emulated, &attention_exp_avx512_emulated});
     }
@@ -212,7 +212,7 @@ Problem make_packed_problem() {
 
 // What the row of bf16 products computes, where the machine has no such instructions too.
 const AttentionRow& bf16_oracle() {
-    static const AttentionRow row{"bf16 oracle", scalar_row().is_supported,
+    static const AttentionRow row{"bf16 oracle", scalar_row().required_isa,
                                   attention_tasks_bf16_oracle(), true};
     return row;
 }
@@ -250,7 +250,7 @@ TEST(Bf16AttentionRow, IsNearToTheOthers) {
 }
 
 TEST(Bf16AttentionRow, HasTheBitsOfItsOracle) {
-    if (!bf16_attention_row().is_supported()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+    if (!has(bf16_attention_row().required_isa)) GTEST_SKIP() << "this CPU has no AVX512-BF16";
     const std::vector<AttentionSizes> all = {
         {1, 1, 1, 1, 2},   {2, 13, 3, 1, 20},  {1, 96, 2, 2, 64},   {1, 97, 2, 1, 33},
         {1, 108, 1, 1, 6}, {2, 111, 4, 2, 16}, {1, 200, 1, 1, 128}, {1, 63, 1, 1, 80}};
@@ -265,7 +265,7 @@ TEST(Bf16AttentionRow, HasTheBitsOfItsOracle) {
 }
 
 TEST(Bf16AttentionRow, PackedSamplesHaveTheBitsOfItsOracle) {
-    if (!bf16_attention_row().is_supported()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+    if (!has(bf16_attention_row().required_isa)) GTEST_SKIP() << "this CPU has no AVX512-BF16";
     Problem oracle = make_packed_problem();
     Problem p = oracle;
     solve(bf16_oracle(), &oracle);

@@ -110,7 +110,7 @@ ReduceOutput reduce_layer(const offload::Layout& layout, const std::vector<float
 
 TEST(Reduce, rows_have_scalar_bits) {
     for (const ReduceRow& row : reduce_rows()) {
-        if (!is_supported(row)) continue;
+        if (!has(row.required_isa)) continue;
         for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
             for (const bool two_uses : {false, true}) {
                 Part expected = whole_tensor_part(3 * 2048, 1);
