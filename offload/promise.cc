@@ -134,13 +134,29 @@ class Promises {
         CHECK(room_.fits(bare));
         for (const Tier farthest : tiers({Tier::gpu, Tier::ram, Tier::nvme})) {
             Choice choice = bare;
-            // Gradients that filled ram would leave no room for the ring of what is kept on nvme.
-            if (farthest == Tier::nvme) choice.ram_stash_count = 0;
-            keep_most(room_, farthest, choice);
-            if (farthest == Tier::nvme) bring_gradients_near(room_, choice);
+            if (farthest == Tier::nvme) {
+                keep_all(choice);
+            } else {
+                keep_most(room_, farthest, choice);
+            }
             promise(choice);
             keeps_nothing_ |= farthest == Tier::nvme && choice.kept.count() == 0;
         }
+    }
+
+    // Gradients that filled ram would leave no room for the ring of what is kept on nvme. Those of
+    // the first layer come before what is kept: with the verdict they are wanted at once, and
+    // nothing computes until they are there.
+    void keep_all(Choice& choice) const {
+        const uint32_t first_layer = room_.workload().layout.layers.front().part_count;
+        const uint32_t near_before = std::min(choice.ram_stash_count, first_layer);
+        for (const uint32_t near : {near_before, 0u}) {
+            choice.kept = {};
+            choice.ram_stash_count = near;
+            keep_most(room_, Tier::nvme, choice);
+            if (choice.kept.count() == can_keep_count(room_.workload())) break;
+        }
+        bring_gradients_near(room_, choice);
     }
 
     // With the share of updates computed twice that the bound likes best.

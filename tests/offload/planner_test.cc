@@ -184,6 +184,7 @@ TEST(Planner, GradientsInRamKeepNoLayerFromKeeping) {
                       .ceilings = {bare.gpu_bytes + 2 * workload.kept_bytes, 0, roomy},
                       .path_count = 1};
     question.fixed.parameters = question.fixed.optimizer = TierShares::all_on(Tier::nvme);
+    bool keeps_in_ram = false;
     for (uint64_t pages = 0; pages < 24; ++pages) {
         question.ceilings.ram_bytes = bare.ram_bytes + pages * page_bytes;
         question.fixed.keeps = true;
@@ -193,7 +194,14 @@ TEST(Planner, GradientsInRamKeepNoLayerFromKeeping) {
         const Answer own = find_plan(question).value();
         EXPECT_EQ(own.best.choice.kept.count(), 12u) << pages;
         EXPECT_LE(own.best.forecast.step_s, 1.02 * asked->best.forecast.step_s) << pages;
+        const Choice& choice = own.best.choice;
+        if (choice.kept.ram > 0) keeps_in_ram = true;
+        if (choice.kept.ram > 0 && choice.kept.nvme > 0) {
+            EXPECT_EQ(own.best.plan.homes.front().stash, Tier::ram)
+                << "wanted as soon as the verdict is there; " << pages;
+        }
     }
+    EXPECT_TRUE(keeps_in_ram);
     EXPECT_EQ(find_plan(question).value().best.choice.kept.count(), 12u) << "there was room";
 }
 
