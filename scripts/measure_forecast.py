@@ -158,12 +158,12 @@ class Measurement:
             words.append(f"nvme_paths=[{self.drive}]")
         run_words = [self.models[model], *words, f"max_steps={self.arguments.steps}"]
         cache = self.folder / "cache"
-        (cache / "headrace").mkdir(parents=True, exist_ok=True)
-        (cache / "headrace" / "machine.yaml").write_text(machine, encoding="utf-8")
+        rates = self.folder / "rates.yaml"
+        rates.write_text(machine, encoding="utf-8")
         with Space(self.drive) as space:
             run([self.arguments.headrace, "train", run_words[0], self.data(model, tokens),
-                 *run_words[1:], f"output_dir={output}", "overwrite_output_dir=true"],
-                env=environment(cache))
+                 *run_words[1:], f"machine={rates}", f"output_dir={output}",
+                 "overwrite_output_dir=true"], env=environment(cache))
         lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
         steps = [record["time_ms"] / 1e3 for record in records

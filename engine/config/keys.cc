@@ -120,6 +120,8 @@ constexpr Key key_table[] = {
      SwitchField{[](RunConfig& c) -> auto& { return c.overwrite_output_dir; }}},
     {"convert_optimizer_states", "a resume may turn the saved states into optimizer_states",
      SwitchField{[](RunConfig& c) -> auto& { return c.convert_optimizer_states; }}},
+    {"allow_other_numerics", "a resume may compute otherwise: another processor, torch or version",
+     SwitchField{[](RunConfig& c) -> auto& { return c.allow_other_numerics; }}},
     {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
     {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",

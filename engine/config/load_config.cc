@@ -379,8 +379,12 @@ void Loader::check_commits() {
               "cannot be together with resume_from_checkpoint: one throws away what the other "
               "goes on with");
     }
-    if (config.convert_optimizer_states && !config.resume_from_checkpoint) {
-        note("convert_optimizer_states has no effect: this start does not resume");
+    const std::pair<std::string_view, bool> of_resumes[] = {
+        {"convert_optimizer_states", config.convert_optimizer_states},
+        {"allow_other_numerics", config.allow_other_numerics}};
+    for (const auto& [name, is_used] : of_resumes) {
+        if (!is_used || config.resume_from_checkpoint) continue;
+        note(fmt::format("{} has no effect: this start does not resume", name));
     }
     if (config.save_steps && config.offload.commit == CommitMode::every_step) {
         note("save_steps has no effect: commit: every_step commits every step");

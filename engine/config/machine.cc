@@ -1,6 +1,7 @@
 #include "engine/config/machine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
@@ -67,6 +68,8 @@ bool may_lock_memory(const std::string& root) {
 }
 
 void read_cpu(const std::string& cpuinfo, Machine& machine) {
+    constexpr std::array<std::string_view, 3> kind_lines = {"vendor_id", "cpu family", "model"};
+    std::array<std::string, 3> kind;
     std::istringstream lines(cpuinfo);
     std::string line;
     while (std::getline(lines, line)) {
@@ -75,6 +78,9 @@ void read_cpu(const std::string& cpuinfo, Machine& machine) {
         if (colon == std::string::npos) continue;
         const std::string value = line.substr(colon + 2);
         if (line.starts_with("model name")) machine.cpu_model = value;
+        for (size_t i = 0; i < kind_lines.size(); ++i) {
+            if (line.substr(0, line.find_first_of("\t:")) == kind_lines[i]) kind[i] = value;
+        }
         if (!line.starts_with("flags") || !machine.cpu_features.empty()) continue;
         std::istringstream words(value);
         std::string word;
@@ -84,6 +90,7 @@ void read_cpu(const std::string& cpuinfo, Machine& machine) {
             }
         }
     }
+    if (!kind[0].empty()) machine.cpu_kind = fmt::format("{}", fmt::join(kind, "-"));
 }
 
 struct CgroupFiles {

@@ -11,8 +11,11 @@ namespace headrace::engine {
 
 // A fact that cannot be read is 0, empty, or absent: nothing here is an error.
 struct Machine {
-    std::string kernel;                     // "6.1.0-18-amd64"
-    std::string cpu_model;                  // as /proc/cpuinfo says it
+    std::string kernel;     // "6.1.0-18-amd64"
+    std::string cpu_model;  // as /proc/cpuinfo says it
+    // "AuthenticAMD-25-17": vendor, family and model, by which libraries choose their loops. A
+    // virtual machine often calls unlike processors by one name.
+    std::string cpu_kind;
     int64_t cpu_count = 0;                  // logical
     std::vector<std::string> cpu_features;  // of avx2, fma, avx512f, avx512_bf16, amx_bf16
 

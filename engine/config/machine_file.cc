@@ -278,9 +278,10 @@ Result<std::optional<MachineFile>> emulated_card(const RunConfig& config) {
     return std::optional(std::move(*card));
 }
 
-std::string measured_machine_path(const std::string& cache_folder) {
+std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind) {
     if (cache_folder.empty()) return "";
-    return (std::filesystem::path(cache_folder) / "machine.yaml").string();
+    const std::string name = cpu_kind.empty() ? "machine.yaml" : "machine-" + cpu_kind + ".yaml";
+    return (std::filesystem::path(cache_folder) / name).string();
 }
 
 Result<std::optional<MachineFile>> load_measured_machine(const std::string& path) {

@@ -55,8 +55,10 @@ offload::Result<MachineFile> load_machine(const std::string& path);
 offload::Result<std::optional<MachineFile>> emulated_card(const RunConfig& config);
 
 // Where what was measured of this very machine is kept, in the folder of what Headrace remembers
-// between runs; "" where there is no such folder. Written by whoever measures, whole or not at all.
-std::string measured_machine_path(const std::string& cache_folder);
+// between runs; "" where there is no such folder. One file for each kind of processor
+// (Machine::cpu_kind): machines that share a home, or an image, do not plan by each other's rates.
+// Written by whoever measures, whole or not at all.
+std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind);
 
 // The machine measured there; nothing: none was. Error: usage, for a file that cannot be used.
 offload::Result<std::optional<MachineFile>> load_measured_machine(const std::string& path);

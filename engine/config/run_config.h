@@ -142,6 +142,8 @@ struct RunConfig {
     bool overwrite_output_dir = false;  // an unfinished run that is there may be thrown away
     // A resume may turn the states of the saved run into the format of optimizer_states.
     bool convert_optimizer_states = false;
+    // A resume may compute with other arithmetic than the saved run, and so with other bits.
+    bool allow_other_numerics = false;
 
     OffloadConfig offload;
     bool operator==(const RunConfig&) const = default;

@@ -67,6 +67,20 @@ constexpr std::array<std::string_view, 8> settings = {"compute_threads",
                                                       "shuffle",
                                                       "seed"};
 
+// Facts of numerics that say what computes, not what is asked for.
+constexpr std::array<std::string_view, 7> arithmetic = {
+    "numerics", "library", "cpu", "matmul", "kernels", "compute_threads", "head_chunk"};
+
+bool is_arithmetic(const Fact& fact) {
+    return std::ranges::find(arithmetic, fact.name) != arithmetic.end();
+}
+
+std::vector<Fact> those(const std::vector<Fact>& facts, const auto& are_meant) {
+    std::vector<Fact> some;
+    std::ranges::copy_if(facts, std::back_inserter(some), are_meant);
+    return some;
+}
+
 // "compute_threads=2 seed=42": what to type so that the settings are those of the saved run.
 std::string settings_as_saved(const Identity& saved, const Identity& now) {
     std::vector<std::string> words;
@@ -155,28 +169,31 @@ Result<offload::StateFormat> states_of(const Identity& identity) {
                  format.error().text()};
 }
 
-offload::Status check_same_run(const Identity& saved, const Identity& now,
-                               StateConversion conversion) {
-    const bool is_other_format =
-        value_in(saved.numerics, states_fact) != value_in(now.numerics, states_fact);
-    std::vector<Fact> saved_numerics = saved.numerics;
-    std::vector<Fact> now_numerics = now.numerics;
-    if (conversion == StateConversion::allowed) {
-        for (std::vector<Fact>* facts : {&saved_numerics, &now_numerics}) {
-            std::erase_if(*facts, [](const Fact& fact) { return fact.name == states_fact; });
-        }
-    }
-    std::vector<std::string> lines = differences(saved_numerics, now_numerics);
+offload::Status check_same_run(const Identity& saved, const Identity& now, AllowedChanges allowed) {
+    const auto is_refused = [&](const Fact& fact) {
+        if (fact.name == states_fact) return !allowed.states;
+        return !allowed.arithmetic || !is_arithmetic(fact);
+    };
+    std::vector<std::string> lines =
+        differences(those(saved.numerics, is_refused), those(now.numerics, is_refused));
     std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
     if (lines.empty()) return {};
     const std::string words = settings_as_saved(saved, now);
-    const bool would_convert = is_other_format && conversion == StateConversion::refused;
+    std::string remedy = "start it as it was" + (words.empty() ? "" : ", with " + words);
+    if (!allowed.states &&
+        value_in(saved.numerics, states_fact) != value_in(now.numerics, states_fact)) {
+        remedy += ", or convert its states once with convert_optimizer_states=true";
+    }
+    if (!allowed.arithmetic && !arithmetic_changes(saved, now).empty()) {
+        remedy += ", or go on with other bits than it would have had, allow_other_numerics=true";
+    }
     return Error{ErrorCode::bad_data, "this is not the run that was saved",
-                 fmt::format("{}; start it as it was{}{}{}, or begin anew with another output_dir",
-                             fmt::join(lines, "; "), words.empty() ? "" : ", with ", words,
-                             would_convert
-                                 ? ", or convert its states once with convert_optimizer_states=true"
-                                 : "")};
+                 fmt::format("{}; {}, or begin anew with another output_dir",
+                             fmt::join(lines, "; "), remedy)};
+}
+
+std::vector<std::string> arithmetic_changes(const Identity& saved, const Identity& now) {
+    return differences(those(saved.numerics, is_arithmetic), those(now.numerics, is_arithmetic));
 }
 
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {

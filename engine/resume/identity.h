@@ -1,7 +1,8 @@
 // Identity: what makes two starts of a program the same run, as facts that are stored in every
 // commit and compared at a resume. Three kinds: *numerics*, what may change a bit; *job*, the model
 // and the data; *recipe*, what changes the training on purpose. A resume under other numerics or of
-// another job is refused, naming what differs; another recipe is said and obeyed.
+// another job is refused, naming what differs, unless it is allowed by name; another recipe is said
+// and obeyed.
 //
 // A commit's record carries numerics as JSON in its own field, and the rest, with the progress, in
 // the payload.
@@ -56,12 +57,20 @@ inline constexpr const char* states_fact = "optimizer_states";
 // Error: bad_data, a run that says nothing of it that is known here.
 offload::Result<offload::StateFormat> states_of(const Identity& identity);
 
-// Whether a run may go on with states that are converted first.
-enum class StateConversion : uint8_t { refused, allowed };
+// Which numerics of a run may be others than those it was saved with.
+struct AllowedChanges {
+    bool states = false;  // they are converted first
+    // What computes: processor, library, threads, this program. The step in the data, weights and
+    // states are the saved ones; from there on, bits are not those of a run that was not moved.
+    bool arithmetic = false;
+};
 
 // Error: bad_data, with every fact of numerics and job that differs, both values, and the remedy.
 offload::Status check_same_run(const Identity& saved, const Identity& now,
-                               StateConversion conversion = StateConversion::refused);
+                               AllowedChanges allowed = {});
+
+// "compute_threads was 2 and is 4", one per fact of the arithmetic that differs.
+std::vector<std::string> arithmetic_changes(const Identity& saved, const Identity& now);
 
 // "learning_rate was 1e-5 and is 2e-5", one per fact of the recipe that differs.
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now);

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 
+#include "engine/config/machine.h"
 #include "engine/torch/llama.h"
 
 namespace headrace::engine {
@@ -125,6 +126,7 @@ std::vector<Fact> numerics_of(const TrainInputs& inputs, const MachineFile* card
     std::vector<Fact> facts = {
         fact("numerics", numerics_version),
         fact("library", torch_version()),
+        fact("cpu", read_machine().cpu_kind),
         fact("matmul", matmul_description(config.dtype)),
         fact("kernels", name_of(config.offload.advanced.kernels)),
         fact("compute_threads", compute_threads),
@@ -139,16 +141,14 @@ std::vector<Fact> numerics_of(const TrainInputs& inputs, const MachineFile* card
     return facts;
 }
 
-Result<Identity> identity_of(const TrainInputs& inputs, const MachineFile* card,
-                             const Checkpoint& checkpoint, int compute_threads,
-                             uint64_t part_bytes) {
+Result<Identity> identity_of(const TrainInputs& inputs, std::vector<Fact> numerics,
+                             const Checkpoint& checkpoint) {
     Result<std::string> model = model_fingerprint(inputs, checkpoint);
     if (!model) return model.error();
-    return Identity{.numerics = numerics_of(inputs, card, compute_threads),
+    return Identity{.numerics = std::move(numerics),
                     .job = {fact("model", *model), fact("dtype", name_of(inputs.config.dtype)),
                             fact("train_data", data_fingerprint(inputs.train_data))},
-                    .recipe = recipe_of(inputs.config),
-                    .part_bytes = part_bytes};
+                    .recipe = recipe_of(inputs.config)};
 }
 
 }  // namespace headrace::engine

@@ -13,10 +13,10 @@ namespace headrace::engine {
 std::vector<Fact> numerics_of(const TrainInputs& inputs, const MachineFile* card,
                               int compute_threads);
 
-// The model is known by its shape and by a sample of every tensor, the data by every token and
-// label: a start must not read 26 GB twice. Error: the checkpoint's.
-offload::Result<Identity> identity_of(const TrainInputs& inputs, const MachineFile* card,
-                                      const Checkpoint& checkpoint, int compute_threads,
-                                      uint64_t part_bytes);
+// With the numerics of numerics_of, and without part_bytes, which the placement tells. The model is
+// known by its shape and by a sample of every tensor, the data by every token and label: a start
+// must not read 26 GB twice. Error: the checkpoint's.
+offload::Result<Identity> identity_of(const TrainInputs& inputs, std::vector<Fact> numerics,
+                                      const Checkpoint& checkpoint);
 
 }  // namespace headrace::engine

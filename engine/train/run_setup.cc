@@ -108,9 +108,26 @@ uint64_t repacked_bytes(const SavedRun& saved, const Placement& placement) {
     return size_bytes;
 }
 
+AllowedChanges allowed_changes(const RunConfig& config) {
+    return {.states = config.convert_optimizer_states, .arithmetic = config.allow_other_numerics};
+}
+
+// Whether this is the run that was saved; what is other and may be is said.
+Status compare_with_saved(const SetupInputs& inputs, const Saved& saved, const Identity& now) {
+    const Status same = check_same_run(saved.identity, now, allowed_changes(inputs.run.config));
+    if (!same) return same;
+    for (const std::string& change : arithmetic_changes(saved.identity, now)) {
+        inputs.reporter.warn("resuming with other arithmetic, so with other bits: " + change);
+    }
+    for (const std::string& change : recipe_changes(saved.identity, now)) {
+        inputs.reporter.warn("resuming with another recipe: " + change);
+    }
+    return check_not_beyond_the_end(inputs, saved.progress);
+}
+
 }  // namespace
 
-Result<RunSetup> set_up(const SetupInputs& inputs) {
+Result<RunSetup> set_up(const SetupInputs& inputs, const Checkpoint& checkpoint) {
     RunSetup setup;
     Result<std::optional<MachineFile>> card = emulated_card(inputs.run.config);
     if (!card) return card.error();
@@ -119,37 +136,30 @@ Result<RunSetup> set_up(const SetupInputs& inputs) {
     Result<std::optional<SavedRun>> saved = find_saved_run(inputs.run.config);
     if (!saved) return saved.error();
     setup.saved = std::move(*saved);
+    std::vector<Fact> numerics = numerics_of(inputs.run, setup.card ? &*setup.card : nullptr,
+                                             inputs.threads.compute_threads);
+    inputs.reporter.note(describe(numerics));
+    Result<Identity> identity = identity_of(inputs.run, std::move(numerics), checkpoint);
+    if (!identity) return identity.error();
+    setup.identity = std::move(*identity);
+    if (!setup.saved) return setup;
+    const Status same = compare_with_saved(inputs, setup.saved->saved, setup.identity);
+    if (!same) return same.error();
+    return setup;
+}
+
+Status place_run(const SetupInputs& inputs, RunSetup& setup) {
+    CHECK(!setup.identity.numerics.empty());  // set_up comes first
     setup.shapes = largest_shapes(inputs.run.config, inputs.run.train_data, inputs.run.eval_data);
     Result<HostPlacement> placed = place_on_host(host_run(inputs, setup));
     if (!placed) return placed.error();
     setup.placed = std::move(*placed);
     setup.commit_at = commit_of(setup.placed.placement.plan);
-    inputs.reporter.note(describe(numerics_of(inputs.run, setup.card ? &*setup.card : nullptr,
-                                              inputs.threads.compute_threads)));
+    setup.identity.part_bytes = setup.placed.placement.part_bytes;
+    CHECK_GT(setup.identity.part_bytes, 0u);
     for (const std::string& line : setup.placed.lines) inputs.reporter.note(line);
     say_short_steps(inputs);
-    return setup;
-}
-
-Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
-                          const Checkpoint& checkpoint) {
-    Result<Identity> identity =
-        identity_of(inputs.run, setup.card ? &*setup.card : nullptr, checkpoint,
-                    inputs.threads.compute_threads, setup.placed.placement.part_bytes);
-    if (!identity || !setup.saved) return identity;
-    const Saved& saved = setup.saved->saved;
-    const Status same =
-        check_same_run(saved.identity, *identity,
-                       inputs.run.config.convert_optimizer_states ? StateConversion::allowed
-                                                                  : StateConversion::refused);
-    if (!same) return same.error();
-    for (const std::string& change : recipe_changes(saved.identity, *identity)) {
-        inputs.reporter.warn("resuming with another recipe: " + change);
-    }
-    if (Status status = check_not_beyond_the_end(inputs, saved.progress); !status) {
-        return status.error();
-    }
-    return identity;
+    return {};
 }
 
 Result<DriveWrites> plan_writes(const SetupInputs& inputs, const RunSetup& setup,

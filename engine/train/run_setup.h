@@ -29,22 +29,22 @@ struct SetupInputs {
 struct RunSetup {
     std::optional<MachineFile> card;      // that is emulated
     std::optional<SavedRun> saved;        // what is resumed
+    Identity identity;                    // its part_bytes are 0 before place_run
     std::vector<MicroBatchShape> shapes;  // the largest: of training, then of evaluation
     HostPlacement placed;
     std::optional<offload::CommitAt> commit_at;  // of the placement; none: it never does
-    Identity identity;                           // empty before identify
     DriveWrites writes;                          // nothing before plan_writes
 };
 
-// Errors: of the card's file, find_saved_run and place_on_host. Notes numerics and placement, and
-// warns of an emulated card.
-offload::Result<RunSetup> set_up(const SetupInputs& inputs);
+// Which run this is, and what it goes on with: where one is resumed, that it is the same and not
+// done already. Errors: of the card's file, of find_saved_run, of the checkpoint and of
+// check_same_run; usage, more steps are done than this start asks for. Notes numerics, and warns of
+// an emulated card, of other arithmetic and of another recipe.
+offload::Result<RunSetup> set_up(const SetupInputs& inputs, const Checkpoint& checkpoint);
 
-// Which run this is; where one is resumed, that it is the same and not done already. Warns of
-// another recipe. Errors: of the checkpoint and of check_same_run; usage, more steps are done than
-// this start asks for.
-offload::Result<Identity> identify(const SetupInputs& inputs, const RunSetup& setup,
-                                   const Checkpoint& checkpoint);
+// Where everything will live. Only then: what fits no memory says nothing of a run that is another.
+// Errors: of place_on_host. Notes the placement.
+offload::Status place_run(const SetupInputs& inputs, RunSetup& setup);
 
 // What this start writes to its drives at most. Error (does_not_fit): nvme_write_limit does not
 // hold a step of it, and there is one to do.

@@ -59,17 +59,15 @@ class Training {
                                  .batches = batches_,
                                  .threads = threads_,
                                  .ram_free_bytes = ram_free_bytes_};
-        Result<RunSetup> setup = set_up(inputs);
-        if (!setup) return setup.error();
-        setup_ = std::move(*setup);
         const Result<Checkpoint> checkpoint = Checkpoint::open(inputs_.model_dir);
         if (!checkpoint) return checkpoint.error();
-        const Status known = checkpoint->check_against(placement().workload.layout.specs);
+        const Status known = checkpoint->check_against(layers_of(inputs_.model));
         if (!known) return known;
         waits_.begin("looking at the model's files");
-        Result<Identity> identity = identify(inputs, setup_, *checkpoint);
-        if (!identity) return identity.error();
-        setup_.identity = std::move(*identity);
+        Result<RunSetup> setup = set_up(inputs, *checkpoint);
+        if (!setup) return setup.error();
+        setup_ = std::move(*setup);
+        if (Status status = place_run(inputs, setup_); !status) return status;
         const Result<DriveWrites> writes = plan_writes(inputs, setup_, *checkpoint);
         if (!writes) return writes.error();
         setup_.writes = *writes;

@@ -83,42 +83,52 @@ void start_writes(NvmeStore& store, const PageBuffer& source, Waiter& waiter) {
     while (true) pause();
 }
 
+// Kills an owner with writes in its queue, and opens and writes its store: how long that waited.
+void succeed_a_killed_owner(const Throttle& throttle, const StoreOptions& options,
+                            std::chrono::steady_clock::duration* waited) {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    const pid_t owner = fork();
+    ASSERT_GE(owner, 0);
+    if (owner == 0) be_a_throttled_owner(throttle, options, pipe_ends[1]);
+    close(pipe_ends[1]);
+    char ready = 0;
+    ASSERT_EQ(read(pipe_ends[0], &ready, 1), 1) << "the owner could not begin";
+    close(pipe_ends[0]);
+    ASSERT_EQ(kill(owner, SIGKILL), 0);
+
+    const auto killed_at = std::chrono::steady_clock::now();
+    EXPECT_EQ(waitpid(owner, nullptr, 0), owner);  // with io_uring long before its last write
+    auto store = open_store(options);
+    ASSERT_TRUE(store.ok()) << store.error().text();
+    *waited = std::chrono::steady_clock::now() - killed_at;
+    PageBuffer source(place_bytes);
+    source.fill_random(7);
+    Waiter waiter;
+    start_writes(**store, source, waiter);
+    waiter.wait_for(place_count);
+    ASSERT_EQ(waiter.error(), "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    PageBuffer target(place_bytes);
+    for (offload::PlaceId place = 0; place < place_count; place++) {
+        ASSERT_TRUE(read_place(**store, place, target.span()).ok());
+        EXPECT_TRUE(source == target) << place;
+    }
+}
+
 TEST(LateWrites, NoneReachesASuccessor) {
     for (const IoEngine engine : {IoEngine::uring, IoEngine::threads}) {
         if (engine == IoEngine::uring && !probe_io_uring().ok()) continue;
-        TempFolder folder;
-        const Throttle throttle(folder.path(), 100 * mib);
-        if (!throttle.ok()) GTEST_SKIP() << "no blkio cgroup of version 1 that this user may use";
-        const StoreOptions options = options_for(folder.path(), engine);
-        int pipe_ends[2];
-        ASSERT_EQ(pipe(pipe_ends), 0);
-        const pid_t owner = fork();
-        ASSERT_GE(owner, 0);
-        if (owner == 0) be_a_throttled_owner(throttle, options, pipe_ends[1]);
-        close(pipe_ends[1]);
-        char ready = 0;
-        ASSERT_EQ(read(pipe_ends[0], &ready, 1), 1) << "the owner could not begin";
-        close(pipe_ends[0]);
-        ASSERT_EQ(kill(owner, SIGKILL), 0);
-
-        const auto killed_at = std::chrono::steady_clock::now();
-        EXPECT_EQ(waitpid(owner, nullptr, 0), owner);  // with io_uring long before its last write
-        auto store = open_store(options);
-        ASSERT_TRUE(store.ok()) << store.error().text();
-        const auto waited = std::chrono::steady_clock::now() - killed_at;
-        PageBuffer source(place_bytes);
-        source.fill_random(7);
-        Waiter waiter;
-        start_writes(**store, source, waiter);
-        waiter.wait_for(place_count);
-        ASSERT_EQ(waiter.error(), "");
-        std::this_thread::sleep_for(std::chrono::milliseconds(800));
-        PageBuffer target(place_bytes);
-        for (offload::PlaceId place = 0; place < place_count; place++) {
-            ASSERT_TRUE(read_place(**store, place, target.span()).ok());
-            EXPECT_TRUE(source == target) << place;
+        std::chrono::steady_clock::duration waited{};
+        // On a busy machine the queue may be empty before the owner is killed.
+        for (int attempt = 0; attempt < 5 && waited < std::chrono::milliseconds(20); attempt++) {
+            TempFolder folder;
+            const Throttle throttle(folder.path(), 100 * mib);
+            if (!throttle.ok()) GTEST_SKIP() << "no blkio cgroup (v1) that this user may use";
+            ASSERT_NO_FATAL_FAILURE(
+                succeed_a_killed_owner(throttle, options_for(folder.path(), engine), &waited));
         }
-        EXPECT_GT(waited, std::chrono::milliseconds(20)) << "nothing was late: the test is vacuous";
+        EXPECT_GE(waited, std::chrono::milliseconds(20)) << "nothing was late: vacuous";
     }
 }
 

@@ -17,6 +17,7 @@ using State = DoctorRow::State;
 Machine good_machine() {
     return {.kernel = "6.1.0",
             .cpu_model = "A Chip",
+            .cpu_kind = "Chips-6-17",
             .cpu_count = 8,
             .cpu_features = {"avx2", "fma", "avx512f", "avx512_bf16"},
             .ram_bytes = uint64_t{64} << 30,

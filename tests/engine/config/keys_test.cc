@@ -58,6 +58,7 @@ TEST(KeysTest, values_are_taken_and_written_back) {
         {"activations", "{ram: 1}", "ram"},
         {"optimizer_states", "int8", "int8"},
         {"convert_optimizer_states", "true", "true"},
+        {"allow_other_numerics", "true", "true"},
         {"loss_scale", "128", "128"},
         {"initial_scale_power", "10", "10"},
         {"min_loss_scale", "0.25", "0.25"},

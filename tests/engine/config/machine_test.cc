@@ -32,13 +32,15 @@ class MachineTest : public ::testing::Test {
 TEST_F(MachineTest, processor_and_memory_are_read) {
     give_memory();
     give("proc/cpuinfo",
-         "processor\t: 0\nmodel name\t: A Chip: fast\nflags\t\t: fpu avx2 avx512f_not fma\n\n"
+         "processor\t: 0\nvendor_id\t: Chips\ncpu family\t: 6\nmodel\t\t: 17\n"
+         "model name\t: A Chip: fast\nflags\t\t: fpu avx2 avx512f_not fma\n\n"
          "processor\t: 1\nmodel name\t: A Chip: fast\nflags\t\t: fpu avx2 fma\n");
     give("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     give("proc/sys/vm/nr_hugepages", "12\n");
     const Machine machine = read();
     EXPECT_EQ(machine.cpu_count, 2);
     EXPECT_EQ(machine.cpu_model, "A Chip: fast");
+    EXPECT_EQ(machine.cpu_kind, "Chips-6-17");
     EXPECT_THAT(machine.cpu_features, ElementsAre("avx2", "fma"));
     EXPECT_EQ(machine.ram_bytes, 1000u * 1024);
     EXPECT_EQ(machine.ram_free_bytes(), 800u * 1024);

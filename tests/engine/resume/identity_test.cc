@@ -86,11 +86,34 @@ TEST(Identity, StatesOfAnotherFormatAreConvertedOnlyIfAllowed) {
     EXPECT_THAT(refused.error().text(), AllOf(HasSubstr("optimizer_states was fp32 and is int8"),
                                               HasSubstr("with optimizer_states=fp32"),
                                               HasSubstr("convert_optimizer_states=true")));
-    EXPECT_TRUE(check_same_run(saved, now, StateConversion::allowed).ok());
+    EXPECT_TRUE(check_same_run(saved, now, {.states = true}).ok());
     now.numerics[0].value = "2.6.0";
-    const auto other = check_same_run(saved, now, StateConversion::allowed);
+    const auto other = check_same_run(saved, now, {.states = true});
     ASSERT_FALSE(other.ok());
     EXPECT_THAT(other.error().text(), Not(HasSubstr("convert_optimizer_states")));
+}
+
+// What computes may be other if that is allowed, and nothing else.
+TEST(Identity, OtherArithmeticIsADifferenceUnlessAllowed) {
+    Identity saved = some_identity();
+    saved.numerics.push_back({"cpu", "GenuineIntel-6-143"});
+    saved.numerics.push_back({"matmul", "bf16 onednn amx_bf16"});
+    Identity now = some_identity();
+    now.numerics.push_back({"cpu", "AuthenticAMD-25-17"});
+    now.numerics.push_back({"matmul", "bf16 onednn avx512_bf16"});
+    const auto refused = check_same_run(saved, now);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().text(),
+                AllOf(HasSubstr("cpu was GenuineIntel-6-143 and is AuthenticAMD-25-17"),
+                      HasSubstr("allow_other_numerics=true")));
+    EXPECT_TRUE(check_same_run(saved, now, {.arithmetic = true}).ok());
+    EXPECT_EQ(arithmetic_changes(saved, now).size(), 2u);
+    now.numerics[1].value = "7";
+    const auto other = check_same_run(saved, now, {.arithmetic = true});
+    ASSERT_FALSE(other.ok());
+    EXPECT_THAT(other.error().text(),
+                AllOf(HasSubstr("seed was 42 and is 7"), Not(HasSubstr("cpu was")),
+                      Not(HasSubstr("allow_other_numerics"))));
 }
 
 TEST(Identity, RecordsOfOthersAreRefused) {

@@ -333,6 +333,12 @@ TEST_F(Resume, AnotherRunIsRefusedByName) {
                 HasSubstr("train_data was "));
     EXPECT_THAT(refusal({"a drive less", [](RunConfig& c) { c.offload.nvme_paths.pop_back(); }}),
                 HasSubstr("drive2"));
+    EXPECT_THAT(refusal({"no room either",
+                         [](RunConfig& c) {
+                             c.seed = 7;
+                             c.offload.gpu_budget_bytes = offload::kib;
+                         }}),
+                HasSubstr("seed was 42 and is 7"));
     const FlatModel before = model_;
     model_ = tiny_model(tiny_config(true), offload::Dtype::bf16, 2);
     EXPECT_THAT(refusal({"model", [](RunConfig&) {}}), HasSubstr("model was "));
@@ -344,6 +350,45 @@ TEST_F(Resume, AnotherRunIsRefusedByName) {
     const Told told = run(model_);
     EXPECT_TRUE(told.status.ok()) << told.status.error().text();
     EXPECT_THAT(told.warnings, Contains(HasSubstr("learning_rate was 0.01 and is 0.02")));
+}
+
+// Where a run was begun on another kind of processor, or with another torch, nobody can give it the
+// bits it would have had: if that is allowed, it goes on with weights and states as they were.
+TEST_F(Resume, OtherArithmeticGoesOnOnlyIfAllowed) {
+    const RunConfig begun = config_;
+    const auto resume_after_stop = [&](int64_t step_count) {
+        config_ = begun;
+        const Told told = stop_after(step_count);
+        stop_after_ = never;
+        config_.resume_from_checkpoint = true;
+        return std::ssize(told.steps);
+    };
+    config_.max_steps = resume_after_stop(4);  // exports what is there
+    const json kept = finish();
+    config_.max_steps = resume_after_stop(4);
+    config_.offload.advanced.kernels = Kernels::reference;
+    config_.allow_other_numerics = true;
+    EXPECT_EQ(finish()["weights_sha256"], kept["weights_sha256"]);
+
+    resume_after_stop(4);
+    config_.offload.advanced.kernels = Kernels::reference;
+    const Told refused = run(model_);
+    ASSERT_FALSE(refused.status.ok());
+    EXPECT_EQ(refused.status.error().code, ErrorCode::bad_data);
+    EXPECT_THAT(refused.status.error().text(),
+                AllOf(HasSubstr("kernels was fused and is reference"),
+                      HasSubstr("allow_other_numerics=true")));
+    config_.allow_other_numerics = true;
+    config_.seed = 7;
+    EXPECT_THAT(run(model_).status.error().text(), HasSubstr("seed was 42 and is 7"));
+    config_.seed = begun.seed;
+    EXPECT_THAT(stop_after(2).warnings, Contains(HasSubstr("kernels was fused and is reference")));
+    config_.allow_other_numerics = false;
+    stop_after_ = never;
+    const Told told = run(model_);
+    ASSERT_TRUE(told.status.ok()) << told.status.error().text();
+    EXPECT_THAT(told.warnings, Not(Contains(HasSubstr("arithmetic"))));
+    EXPECT_EQ(curve().size(), 10u + 4) << "every step once";
 }
 
 // Another format of states is another run, unless the conversion is asked for: then weights are as
