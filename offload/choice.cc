@@ -8,40 +8,48 @@ namespace headrace::offload {
 
 namespace {
 
-// Weights: by part, but a layer that is on the gpu is there as a whole.
-void place_parameters(const Workload& workload, const TierShares& shares, Plan& plan) {
-    const bool by_layer = shares.share(Tier::gpu) > 0;
-    TierSpread spread(shares);
-    for (const LayerLayout& layer : workload.layout.layers) {
-        Tier tier = by_layer ? spread.next() : Tier::ram;
-        for (uint32_t i = 0; i < layer.part_count; ++i) {
-            if (!by_layer) tier = spread.next();
-            plan.homes[layer.first_part + i].hi = tier;
-        }
+// Homes by part. Those of the first layer are the nearest: with the verdict they are wanted at
+// once, and until they are there nothing computes.
+std::vector<Tier> part_tiers(const Workload& workload, const TierShares& shares) {
+    const Layout& layout = workload.layout;
+    return first_items_nearest(shares, static_cast<uint32_t>(layout.parts.size()),
+                               layout.layers.front().part_count);
+}
+
+// The same of weights, where a layer that is on the gpu is there as a whole.
+std::vector<Tier> layer_tiers(const Workload& workload, const TierShares& shares) {
+    const std::vector<Tier> row = first_items_nearest(shares, layer_count(workload), 1);
+    std::vector<Tier> tiers;
+    for (uint32_t layer = 0; layer < layer_count(workload); ++layer) {
+        tiers.insert(tiers.end(), workload.layout.layers[layer].part_count, row[layer]);
     }
+    return tiers;
 }
 
 void place_parts(const PlanContext& context, const Choice& choice, Plan& plan) {
     const Fixed& fixed = context.fixed;
-    if (fixed.parameters) place_parameters(context.workload, *fixed.parameters, plan);
-    TierSpread states(fixed.optimizer.value_or(TierShares::all_on(choice.opt)));
-    Spread cached(choice.cached_share);
-    std::vector<Tier> stash_homes;
-    if (fixed.stash) {
-        stash_homes = nearest_first(*fixed.stash, static_cast<uint32_t>(plan.homes.size()));
-    }
-    for (size_t part = 0; part < plan.homes.size(); ++part) {
-        PartHomes& homes = plan.homes[part];
-        const bool is_cached = cached.next();
-        const auto home = [&](Tier tier) {
-            return is_cached && tier == Tier::nvme ? Tier::ram : tier;
-        };
-        if (!fixed.parameters) homes.hi = home(choice.hi);
-        homes.opt = states.next();
-        if (!fixed.optimizer) homes.opt = home(homes.opt);
-        homes.stash = part < choice.ram_stash_count ? Tier::ram : choice.stash;
-        if (fixed.stash) homes.stash = stash_homes[part];
-        homes.acc = choice.accumulators;
+    const Workload& workload = context.workload;
+    const auto part_count = static_cast<uint32_t>(plan.homes.size());
+    // A cached part is in ram, wherever the others are on nvme.
+    const auto wanted = [&](Tier tier, const std::optional<TierShares>& fixed_shares) {
+        if (fixed_shares) return *fixed_shares;
+        TierShares shares = TierShares::all_on(tier);
+        const double cached = choice.cached_share;
+        if (tier == Tier::nvme) shares.share_of_tier = {0, cached, 1 - cached};
+        return shares;
+    };
+    const TierShares parameters = wanted(choice.hi, fixed.parameters);
+    const std::vector<Tier> hi = parameters.share(Tier::gpu) > 0 ? layer_tiers(workload, parameters)
+                                                                 : part_tiers(workload, parameters);
+    const std::vector<Tier> opt = part_tiers(workload, wanted(choice.opt, fixed.optimizer));
+    std::vector<Tier> stash;
+    if (fixed.stash) stash = nearest_first(*fixed.stash, part_count);
+    for (uint32_t part = 0; part < part_count; ++part) {
+        const Tier chosen = part < choice.ram_stash_count ? Tier::ram : choice.stash;
+        plan.homes[part] = {.hi = hi[part],
+                            .opt = opt[part],
+                            .stash = fixed.stash ? stash[part] : chosen,
+                            .acc = choice.accumulators};
     }
 }
 

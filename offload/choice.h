@@ -50,7 +50,8 @@ struct Choice {
     // Of every part; where Fixed says the homes, these tell the farthest tier that it uses.
     Tier hi = Tier::gpu;
     Tier opt = Tier::gpu;
-    // Of the parts, spread over the layers: whole in ram, where hi or opt would be on nvme.
+    // Of the parts, those of the first layer first, then spread over the layers: whole in ram,
+    // where hi or opt would be on nvme.
     double cached_share = 0;
     double twice_share = 0;  // of the parts that can: their update is computed twice
     KeptCounts kept{};

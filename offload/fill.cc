@@ -94,10 +94,13 @@ void bring_activations_near(const Room& room, Tier nearest, Choice& choice) {
     raise(room, &Choice::ram_act_count, count - choice.gpu_act_count, choice);
 }
 
-void bring_gradients_near(const Room& room, Choice& choice) {
+void bring_gradients_near(const Room& room, WhoseGradients whose, Choice& choice) {
     if (room.question().fixed.stash || choice.stash != Tier::nvme) return;
-    raise(room, &Choice::ram_stash_count,
-          static_cast<uint32_t>(room.workload().layout.parts.size()), choice);
+    const Layout& layout = room.workload().layout;
+    const size_t most = whose == WhoseGradients::first_layer ? layout.layers.front().part_count
+                                                             : layout.parts.size();
+    if (choice.ram_stash_count >= most) return;
+    raise(room, &Choice::ram_stash_count, static_cast<uint32_t>(most), choice);
 }
 
 }  // namespace headrace::offload

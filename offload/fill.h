@@ -25,7 +25,8 @@ void cache_parts(const Room& room, Choice& choice);
 // near as there is room for, on the gpu too if `nearest` is the gpu.
 void bring_activations_near(const Room& room, Tier nearest, Choice& choice);
 
-// The same of gradients, in ram.
-void bring_gradients_near(const Room& room, Choice& choice);
+// The same of gradients, in ram: of all parts, or of the first layer's alone.
+enum class WhoseGradients : uint8_t { all, first_layer };
+void bring_gradients_near(const Room& room, WhoseGradients whose, Choice& choice);
 
 }  // namespace headrace::offload

@@ -83,7 +83,7 @@ class Promises {
         for (const Tier nearest : {Tier::ram, Tier::gpu}) {
             Choice choice = **fitting;
             bring_activations_near(room_, nearest, choice);
-            bring_gradients_near(room_, choice);
+            bring_gradients_near(room_, WhoseGradients::all, choice);
             promise_keeping(choice);
         }
         return {};
@@ -115,10 +115,11 @@ class Promises {
     // Activations as near as they can be, then parts cached, beside gradients or instead of them.
     void promise_caching(Choice choice, Tier nearest, bool caches_first) {
         bring_activations_near(room_, nearest, choice);
-        if (!caches_first) bring_gradients_near(room_, choice);
+        bring_gradients_near(
+            room_, caches_first ? WhoseGradients::first_layer : WhoseGradients::all, choice);
         Choice cached = choice;
         cache_parts(room_, cached);
-        bring_gradients_near(room_, cached);
+        bring_gradients_near(room_, WhoseGradients::all, cached);
         promise_keeping(cached);
         // What is computed again may cost more than what the cache saves.
         if (cached.cached_share > 0) promise_keeping(choice);
@@ -156,7 +157,7 @@ class Promises {
             keep_most(room_, Tier::nvme, choice);
             if (choice.kept.count() == can_keep_count(room_.workload())) break;
         }
-        bring_gradients_near(room_, choice);
+        bring_gradients_near(room_, WhoseGradients::all, choice);
     }
 
     // With the share of updates computed twice that the bound likes best.

@@ -1,5 +1,5 @@
 // Shares of a row of items: chosen evenly, of every prefix as many as the share says, as near as
-// whole items allow; or in stretches, the nearest tier first.
+// whole items allow; in stretches, the nearest tier first; or evenly behind a first stretch.
 #pragma once
 
 #include <array>
@@ -84,6 +84,24 @@ inline std::vector<Tier> nearest_first(const TierShares& shares, uint32_t item_c
     for (uint32_t i = 0; i < item_count; ++i) {
         tiers.push_back(i < gpu_end ? Tier::gpu : i < ram_end ? Tier::ram : Tier::nvme);
     }
+    return tiers;
+}
+
+// The tiers of a row whose first items are wanted all at once, before anything else: those are as
+// near as the shares allow, the others have what is left, evenly. As many items on each tier as
+// nearest_first says, but for what whole items make of it.
+inline std::vector<Tier> first_items_nearest(const TierShares& shares, uint32_t item_count,
+                                             uint32_t first_count) {
+    CHECK_LE(first_count, item_count);
+    std::vector<Tier> tiers = nearest_first(shares, item_count);
+    if (first_count == item_count) return tiers;
+    const double rest_count = item_count - first_count;
+    TierShares rest;
+    for (uint32_t i = first_count; i < item_count; ++i) {
+        rest.share_of_tier[static_cast<size_t>(tiers[i])] += 1 / rest_count;
+    }
+    TierSpread spread(rest);
+    for (uint32_t i = first_count; i < item_count; ++i) tiers[i] = spread.next();
     return tiers;
 }
 
