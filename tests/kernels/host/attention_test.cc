@@ -264,6 +264,35 @@ TEST(Bf16AttentionRow, HasTheBitsOfItsOracle) {
     }
 }
 
+// A third of the elements denormal, a third so small that their products are.
+void make_small(Bytes& bytes, size_t offset) {
+    for (size_t i = 0; i < bytes.size() / 2; ++i) {
+        uint16_t bits = 0;
+        std::memcpy(&bits, bytes.data() + 2 * i, 2);
+        if ((i + offset) % 3 == 1) bits &= 0x807F;
+        if ((i + offset) % 3 == 2) bits = static_cast<uint16_t>((bits & 0x807F) | 0x2000 << i % 2);
+        std::memcpy(bytes.data() + 2 * i, &bits, 2);
+    }
+}
+
+TEST(Bf16AttentionRow, SmallValuesHaveTheBitsOfItsOracle) {
+    if (!has(bf16_attention_row().required_isa)) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+    for (const size_t offset : {0u, 1u, 2u}) {
+        Problem oracle = make_problem({1, 97, 2, 1, 64}, Dtype::bf16);
+        make_small(oracle.q, 0);
+        make_small(oracle.k, offset);
+        make_small(oracle.v, 0);
+        make_small(oracle.d_attended, offset);
+        Problem p = oracle;
+        solve(bf16_oracle(), &oracle);
+        solve(bf16_attention_row(), &p, true);
+        expect_same_results(p, oracle);
+        Problem exact = p;
+        solve(scalar_row(), &exact);
+        EXPECT_LT(distance(p.attended, exact.attended), 1e-3) << "zeros instead are no loss";
+    }
+}
+
 TEST(Bf16AttentionRow, PackedSamplesHaveTheBitsOfItsOracle) {
     if (!has(bf16_attention_row().required_isa)) GTEST_SKIP() << "this CPU has no AVX512-BF16";
     Problem oracle = make_packed_problem();
