@@ -58,7 +58,8 @@ std::vector<std::string> differences(const std::vector<Fact>& saved, const std::
 }
 
 // Facts that are keys of a run file, of the same name and value.
-constexpr std::array<std::string_view, 8> settings = {"compute_threads",
+constexpr std::array<std::string_view, 9> settings = {"compute_threads",
+                                                      "kernels",
                                                       states_fact,
                                                       "dtype",
                                                       "gradients",
