@@ -89,6 +89,18 @@ constexpr std::string_view no_other_precision =
 constexpr std::string_view no_split =
     "there is no random split: write the held-out samples to a file of their own, and name it in "
     "eval_data";
+constexpr std::string_view no_stages =
+    "there is no stage or offload switch here: parameters, optimizer and nvme_paths of the offload "
+    "section say where bytes live, or leave it to the planner; remove it";
+constexpr std::string_view no_aio =
+    "requests to the drives are sized by the planner: remove it; advanced.io_engine chooses "
+    "io_uring or threads, headrace bench nvme measures a drive";
+constexpr std::string_view no_optimizer_section =
+    "write learning_rate, adam_beta1, adam_beta2, adam_epsilon and weight_decay";
+constexpr std::string_view own_evaluation =
+    "with eval_data the loss is measured at the start, at the end and every eval_steps";
+constexpr std::string_view own_reading = "the data are tokenized once and mapped from then on";
+constexpr std::string_view no_hub = "nothing is uploaded: write false or remove it";
 constexpr std::string_view no_trackers =
     "trackers are not supported yet: remove it; output_dir/metrics.jsonl has every number";
 
@@ -102,12 +114,28 @@ constexpr ForeignSetting foreign_settings[] = {
     {"stage", "sft|pt", "", "only supervised fine-tuning and pretraining are supported: sft or pt"},
     {"finetuning_type", "full", "", no_adapters},
     {"adapter", "", "", no_adapters},
-    {"lora_r", "", "", no_adapters},
-    {"lora_rank", "", "", no_adapters},
+    {"use_peft", "false", "", no_adapters},
+    {"lora_r", "0", "", no_adapters},
+    {"lora_rank", "0", "", no_adapters},
+    {"lora_alpha", "", "", no_adapters},
+    {"lora_dropout", "0|0.0", "", no_adapters},
+    {"lora_target", "", "", no_adapters},
+    {"lora_target_linear", "false", "", no_adapters},
+    {"lora_target_modules", "", "", no_adapters},
     {"load_in_4bit", "false", "", no_adapters},
     {"load_in_8bit", "false", "", no_adapters},
     {"optim", "adamw|adamw_torch|adamw_torch_fused|adamw_hf", "the optimizer is AdamW, always",
-     "the optimizer is AdamW, always: write adamw or remove it"},
+     "the optimizer is AdamW, always: write adamw or remove it; optimizer_states: int8 is what "
+     "8-bit ones are elsewhere, and the offload section what paged ones are"},
+    {"optimizer.type", "Adam|AdamW|adam|adamw", "the optimizer is AdamW, always",
+     "the optimizer is AdamW, always: write AdamW or remove it"},
+    {"optimizer.params", "", "", no_optimizer_section},
+    {"scheduler", "", "", "write learning_rate, lr_scheduler_type and warmup_steps"},
+    {"zero_optimization", "", "", no_stages},
+    {"offload_param", "", "", no_stages},
+    {"offload_optimizer", "", "", no_stages},
+    {"aio", "", "", no_aio},
+    {"tf32", "*", "products of fp32 are of fp32 here, never of TF32", ""},
     {"fp16.auto_cast", "false", "", no_other_precision},
     {"fp16.fp16_master_weights_and_grads", "false", "", no_other_precision},
     {"bf16.bf16_master_weights_and_grads", "false", "", no_other_precision},
@@ -115,17 +143,35 @@ constexpr ForeignSetting foreign_settings[] = {
     {"neat_packing", "false", "", no_packing},
     {"packing", "false", "", no_packing},
     {"packed", "false", "", no_packing},
+    {"datasets", "", "", "one file of samples is read: name it in train_data"},
+    {"test_datasets", "", "", "one file of held-out samples is read: name it in eval_data"},
+    {"template", "", "", "the model's own chat template is used: remove it"},
+    {"chat_template", "tokenizer_default", "", "the model's own chat template is used: remove it"},
+    {"special_tokens", "", "", "the tokenizer's own are used, and padding needs none: remove it"},
+    {"group_by_length", "false", "", "not supported yet: remove it"},
+    {"dataloader_num_workers", "*", own_reading, ""},
+    {"dataloader_pin_memory", "*", own_reading, ""},
+    {"preprocessing_num_workers", "*", own_reading, ""},
     {"val_size", "0|0.0", "", no_split},
     {"val_set_size", "0|0.0", "", no_split},
     {"train_batch_size", "", "",
      "in DeepSpeed it is the samples of a whole step: set per_device_train_batch_size and "
      "gradient_accumulation_steps, whose product it is"},
     {"tokens_per_step", "", "", "not supported yet: set gradient_accumulation_steps"},
+    {"eval_strategy", "no|steps", own_evaluation,
+     "evaluation is by steps: set eval_steps and remove it"},
+    {"evaluation_strategy", "no|steps", own_evaluation,
+     "evaluation is by steps: set eval_steps and remove it"},
+    {"do_eval", "*", own_evaluation, ""},
+    {"logging_strategy", "steps", "", "log lines are by steps: set logging_steps and remove it"},
     {"save_strategy", "no|steps", "resume points are the commits of the store", no_saves},
     {"save_total_limit", "1|2", "the store keeps the newest commit and the one before it",
      "the store keeps two resume points, always: write 2 or remove it"},
     {"load_best_model_at_end", "false", "", "not supported yet: remove it"},
     {"report_to", "none", "", no_trackers},
+    {"wandb_project", "", "", no_trackers},
+    {"push_to_hub", "false", "", no_hub},
+    {"hub_model_id", "", "", no_hub},
     {"deepspeed", "", "",
      "a DeepSpeed config is not read yet: write its values as keys of this file"},
     {"fsdp", "", "", "there is no FSDP here: the offload section places the bytes"},

@@ -22,7 +22,8 @@ struct SwitchAlias {
 };
 std::span<const SwitchAlias> all_switch_aliases();
 
-// A setting known from elsewhere that is no key here. Where its value is one of `accepted` (texts
+// A setting known from elsewhere that is no key here, or a section of such (`name` alone, or a name
+// within it). Where its value is one of `accepted` (texts
 // split by '|'; "*": any) it changes nothing, and `note` is said once (empty: not worth a line).
 // Any other value is refused with `refusal`.
 struct ForeignSetting {

@@ -47,13 +47,8 @@ bool is_auto(const YamlValue& value) {
     return value.kind == YamlValue::Kind::null || value.is("auto");
 }
 
-std::optional<bool> switch_in(const YamlValue& value) {
-    if (value.is("true") || value.is("yes") || value.is("on") || value.is("True")) return true;
-    if (value.is("false") || value.is("no") || value.is("off") || value.is("False")) return false;
-    return std::nullopt;
-}
-
 Fault read(const SwitchField& field, const YamlValue& value, RunConfig& config) {
+    if (value.kind == YamlValue::Kind::null) return {};  // said nothing
     const std::optional<bool> is_on = switch_in(value);
     if (!is_on) return must_be("true or false", value);
     field.of(config) = *is_on;
@@ -164,8 +159,7 @@ Fault read(const SizeField& field, const YamlValue& value, RunConfig& config) {
     if (!size_bytes || *size_bytes < field.min_bytes) {
         return must_be(
             fmt::format("a {} of at least {}, such as {}, or auto", is_rate ? "rate" : "size",
-                        field.min_bytes == 1 ? "1 byte" : offload::format_bytes(field.min_bytes),
-                        is_rate ? "2GB/s" : "4GiB"),
+                        offload::format_bytes(field.min_bytes), is_rate ? "2GB/s" : "4GiB"),
             value);
     }
     field.of(config) = *size_bytes;
@@ -324,6 +318,16 @@ std::string write(const ChoiceField& field, RunConfig& config) {
 }
 
 }  // namespace
+
+std::optional<bool> switch_in(const YamlValue& value) {
+    for (const char* word : {"true", "True", "TRUE", "yes", "on"}) {
+        if (value.is(word)) return true;
+    }
+    for (const char* word : {"false", "False", "FALSE", "no", "off"}) {
+        if (value.is(word)) return false;
+    }
+    return std::nullopt;
+}
 
 std::string set_value(RunConfig& config, const Key& key, const YamlValue& value) {
     const RunConfig before = config;

@@ -18,12 +18,15 @@ namespace {
 
 constexpr std::array<Tier, 2> off_device = {Tier::ram, Tier::nvme};
 constexpr std::array<std::string_view, 3> device_names = {"auto", "cuda", "host"};
-constexpr std::array<std::string_view, 3> schedule_names = {"linear", "cosine", "constant"};
+constexpr std::array<std::string_view, 4> schedule_names = {"linear", "cosine", "constant",
+                                                            "constant_with_warmup"};
 constexpr std::array<std::string_view, 2> kernel_names = {"fused", "reference"};
 constexpr std::array<std::string_view, 3> commit_names = {"auto", "every_step", "at_saves"};
 constexpr std::array<std::string_view, 3> state_names = {"fp32", "bf16", "int8"};
 constexpr std::array<std::string_view, 3> io_names = {"auto", "uring", "threads"};
 
+// Less is a number whose unit was forgotten.
+constexpr uint64_t budget_bytes_min = 4096;
 // More only wait for each other, and the system refuses to start them at some number.
 constexpr int64_t threads_max = 512;
 // Each takes its part's bytes of ram; far fewer are ever of use.
@@ -88,7 +91,7 @@ constexpr Key key_table[] = {
      OptionalCountField{[](RunConfig& c) -> auto& { return c.max_steps; }, 1, minus_one}},
     {"learning_rate", "the peak of the schedule",
      RealField{[](RunConfig& c) -> auto& { return c.learning_rate; }, 0, 10}},
-    {"lr_scheduler_type", "linear | cosine | constant, each after the warm-up",
+    {"lr_scheduler_type", "linear | cosine | constant_with_warmup | constant (no warm-up)",
      ChoiceField{schedule_names,
                  [](const RunConfig& c) { return static_cast<size_t>(c.lr_scheduler_type); },
                  [](RunConfig& c, size_t i) { c.lr_scheduler_type = static_cast<LrSchedule>(i); }}},
@@ -123,15 +126,19 @@ constexpr Key key_table[] = {
     {"allow_other_numerics", "a resume may compute otherwise: another processor, torch or version",
      SwitchField{[](RunConfig& c) -> auto& { return c.allow_other_numerics; }}},
     {"offload.gpu_budget", "ceiling of the card's memory (device host: of the pretended card's)",
-     SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; }, 1}},
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.gpu_budget_bytes; },
+               budget_bytes_min}},
     {"offload.ram_budget", "ceiling of the ram tier, buffers of the drives included",
-     SizeField{[](RunConfig& c) -> auto& { return c.offload.ram_budget_bytes; }, 1}},
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.ram_budget_bytes; },
+               budget_bytes_min}},
     {"offload.nvme_budget", "ceiling of the bytes on the drives; else what is free there",
-     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; }, 1}},
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_budget_bytes; },
+               budget_bytes_min}},
     {"offload.nvme_paths", "folders on the drives to use, one per drive",
      TextListField{[](RunConfig& c) -> auto& { return c.offload.nvme_paths; }}},
     {"offload.nvme_write_limit", "the run commits and stops before it writes more to the drives",
-     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_write_limit_bytes; }, 1}},
+     SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_write_limit_bytes; },
+               budget_bytes_min}},
     {"offload.nvme_max_write", "bytes per second to the drives, such as 2GB/s; auto: no limit",
      SizeField{[](RunConfig& c) -> auto& { return c.offload.nvme_max_write_bytes; },
                offload::mib, SizeField::Per::second}},

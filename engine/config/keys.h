@@ -94,6 +94,9 @@ std::span<const Key> all_keys();
 // The key of that exact dotted name, or of that name within `offload` or `offload.advanced`.
 const Key* find_key(std::string_view name);
 
+// What a switch says: true, yes, on, and their opposites; nothing of any other value.
+std::optional<bool> switch_in(const YamlValue& value);
+
 // Empty: the value is set. Else what is wrong, as in "must be at least 1, but is '0'"; `config` is
 // then unchanged.
 std::string set_value(RunConfig& config, const Key& key, const YamlValue& value);

@@ -45,6 +45,18 @@ bool is_precision_section(const std::string& name, const YamlValue& value) {
     return (name == "fp16" || name == "bf16") && value.kind == YamlValue::Kind::map;
 }
 
+// The same of the optimizer, whose key here takes tiers.
+bool is_optimizer_section(const std::string& name, const YamlValue& value) {
+    if (name != "optimizer" || value.kind != YamlValue::Kind::map) return false;
+    return std::ranges::any_of(
+        value.keys, [](const std::string& key) { return key == "type" || key == "params"; });
+}
+
+// `adapter:` and `adapter: ""` say nothing, as null does.
+bool is_empty(const YamlValue& value) {
+    return value.kind == YamlValue::Kind::null || value.is("");
+}
+
 // Reads settings into a RunConfig, one by one, collecting faults.
 class Loader {
   public:
@@ -59,7 +71,7 @@ class Loader {
             const std::string name = prefix + section.keys[i];
             const std::string origin =
                 file.empty() ? std::string(command_line) : fmt::format("{}:{}", file, value.line);
-            if (is_precision_section(name, value)) {
+            if (is_precision_section(name, value) || is_optimizer_section(name, value)) {
                 add_section(value, name + ".", file);
             } else if (!is_section(name)) {
                 set({name, value, origin});
@@ -164,7 +176,13 @@ void Loader::set_key(const Key& key, const Setting& setting) {
     const std::string name(key.name);
     const RunConfig before = loaded.config;
     const std::string wrong = set_value(loaded.config, key, setting.value);
-    if (!wrong.empty()) return fault(setting.origin, setting.name, wrong);
+    if (!wrong.empty()) {
+        const bool is_path = name == "resume_from_checkpoint";
+        return fault(setting.origin, setting.name,
+                     wrong + (is_path ? ": true goes on with the run in output_dir, where its "
+                                        "store says how far it is; no folder is named"
+                                      : ""));
+    }
     const bool is_from_file = setting.origin != command_line;
     if (is_from_file && !set_from_file_.insert(name).second && loaded.config != before) {
         return fault(setting.origin, setting.name,
@@ -176,13 +194,14 @@ void Loader::set_key(const Key& key, const Setting& setting) {
 bool Loader::set_switch_alias(const Setting& setting) {
     for (const SwitchAlias& alias : all_switch_aliases()) {
         if (alias.name != setting.name) continue;
-        if (setting.value.is("true")) {
+        const std::optional<bool> is_on = switch_in(setting.value);
+        if (is_on == true) {
             Setting meant = setting;
             meant.value.text = alias.value;
             const Key* key = find_key(alias.key);
             CHECK(key != nullptr);
             set_key(*key, meant);
-        } else if (!setting.value.is("false")) {
+        } else if (!is_on && !is_empty(setting.value) && !setting.value.is("auto")) {
             fault(setting.origin, setting.name,
                   "must be true or false, but is " + setting.value.description());
         }
@@ -197,9 +216,13 @@ bool Loader::set_foreign(const Setting& setting) {
         // `commit` is known as offload.commit, as keys of the section are.
         const bool is_named = foreign.name == setting.name ||
                               (foreign.name == "optim" && is_algorithm) ||
-                              without_offload(foreign.name) == setting.name;
+                              without_offload(foreign.name) == setting.name ||
+                              setting.name.starts_with(std::string(foreign.name) + ".");
         if (!is_named) continue;
-        if (accepts(foreign, setting.value.text)) {
+        if (is_empty(setting.value)) return true;
+        const std::optional<bool> is_on = switch_in(setting.value);
+        const std::string_view word = is_on == true ? "true" : "false";
+        if (accepts(foreign, setting.value.text) || (is_on && accepts(foreign, word))) {
             if (!foreign.note.empty()) note(fmt::format("{}: {}", setting.name, foreign.note));
         } else {
             fault(setting.origin, setting.name, foreign.refusal);
@@ -216,13 +239,13 @@ void Loader::refuse_unknown(const Setting& setting) {
         candidates.push_back(key.name.substr(key.name.rfind('.') + 1));
     }
     for (const Alias& alias : all_aliases()) candidates.push_back(alias.name);
-    for (const ForeignSetting& foreign : all_foreign_settings()) candidates.push_back(foreign.name);
-    const std::string_view nearest = nearest_name(setting.name, candidates);
-    const std::string_view last = nearest_name(
-        std::string_view(setting.name).substr(setting.name.rfind('.') + 1), candidates);
-    const std::string_view meant = nearest.empty() ? last : nearest;
+    std::string_view meant = nearest_name(setting.name, candidates);
+    // Of a name in a section that is none here, only a key that it is.
+    const auto last = std::ranges::find(
+        candidates, std::string_view(setting.name).substr(setting.name.rfind('.') + 1));
+    if (meant.empty() && last != candidates.end()) meant = *last;
     fault(setting.origin, setting.name,
-          meant.empty() ? std::string("unknown key; `headrace init` prints the keys")
+          meant.empty() ? std::string("unknown key; `headrace train --help` lists the keys")
                         : fmt::format("unknown key; did you mean '{}'?", meant));
 }
 
@@ -265,6 +288,16 @@ void Loader::check_schedule() {
     RunConfig& config = loaded.config;
     if (config.max_steps && is_given("num_train_epochs")) {
         note(fmt::format("max_steps ({}) wins over num_train_epochs", *config.max_steps));
+    }
+    if (config.lr_scheduler_type == LrSchedule::constant) {  // a warm-up that was only a default
+        if (config.warmup_steps.value_or(0) > 0 ||
+            (is_given("warmup_ratio") && config.warmup_ratio > 0)) {
+            note(
+                "the warm-up has no effect: lr_scheduler_type constant has none, "
+                "constant_with_warmup has one");
+        }
+        config.warmup_ratio = 0;
+        config.warmup_steps.reset();
     }
     if (config.warmup_steps == 0) {
         // As in transformers: beside a ratio, the ratio was meant. Alone it is no warm-up, which a

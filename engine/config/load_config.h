@@ -53,7 +53,8 @@ offload::Result<LoadedConfig> load_config(const std::string& path,
                                           Drives drives = Drives::named);
 
 // The text of config.resolved.yaml: a run file that gives the same RunConfig, every key present,
-// every value with a comment of its origin.
+// every value with a comment of its origin. But what one start was allowed (overwrite_output_dir,
+// convert_optimizer_states, allow_other_numerics) it does not allow the next.
 std::string resolved_yaml(const LoadedConfig& loaded);
 
 // A run file with the settings that were given alone, each with its origin, after `head`, lines of

@@ -11,11 +11,13 @@ namespace headrace::engine {
 LrPlan lr_plan_of(const RunConfig& config, int64_t update_count) {
     CHECK_GE(update_count, 0);
     CHECK(config.warmup_ratio >= 0 && config.warmup_ratio <= 1);
+    const bool warms_up = config.lr_scheduler_type != LrSchedule::constant;
     const double warmup = std::ceil(static_cast<double>(update_count) * config.warmup_ratio);
-    return {.schedule = config.lr_scheduler_type,
-            .learning_rate = config.learning_rate,
-            .warmup_count = config.warmup_steps.value_or(static_cast<int64_t>(warmup)),
-            .update_count = update_count};
+    return {
+        .schedule = config.lr_scheduler_type,
+        .learning_rate = config.learning_rate,
+        .warmup_count = warms_up ? config.warmup_steps.value_or(static_cast<int64_t>(warmup)) : 0,
+        .update_count = update_count};
 }
 
 double lr_at(const LrPlan& plan, int64_t update_index) {
@@ -34,7 +36,8 @@ double lr_at(const LrPlan& plan, int64_t update_index) {
             return plan.learning_rate *
                    std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
         }
-        case LrSchedule::constant: return plan.learning_rate;
+        case LrSchedule::constant:
+        case LrSchedule::constant_with_warmup: return plan.learning_rate;
     }
     CHECK(false);
 }

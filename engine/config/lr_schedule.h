@@ -3,7 +3,8 @@
 // skipped (not finite) has no index, so the next attempt uses the same rate.
 //
 // The values are those of transformers' get_scheduler: warm-up rises from 0 (update 0 has rate 0),
-// then `linear` falls to 0 at update_count, `cosine` follows half a cosine to 0, `constant` stays.
+// then `linear` falls to 0 at update_count, `cosine` follows half a cosine to 0,
+// `constant_with_warmup` stays; `constant` is the peak from the first.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct LrPlan {
     int64_t update_count = 0;  // of the whole run
 };
 
-// warmup_steps where given, else warmup_ratio of update_count, rounded up.
+// Warm-up: none of `constant`; warmup_steps where given, else warmup_ratio of update_count, rounded
+// up.
 LrPlan lr_plan_of(const RunConfig& config, int64_t update_count);
 
 // 0 <= update_index; past update_count the rate is that of update_count.

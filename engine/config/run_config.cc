@@ -20,6 +20,7 @@ std::string_view name_of(LrSchedule schedule) {
         case LrSchedule::linear: return "linear";
         case LrSchedule::cosine: return "cosine";
         case LrSchedule::constant: return "constant";
+        case LrSchedule::constant_with_warmup: return "constant_with_warmup";
     }
     CHECK(false);
 }

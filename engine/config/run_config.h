@@ -23,12 +23,13 @@
 namespace headrace::engine {
 
 enum class Device : uint8_t { automatic, cuda, host };
-enum class LrSchedule : uint8_t { linear, cosine, constant };
+// As transformers name them: `constant` has no warm-up.
+enum class LrSchedule : uint8_t { linear, cosine, constant, constant_with_warmup };
 enum class IoEngine : uint8_t { automatic, uring, threads };
 enum class CommitMode : uint8_t { automatic, every_step, at_saves };
 
 std::string_view name_of(Device device);        // "auto", "cuda", "host"
-std::string_view name_of(LrSchedule schedule);  // "linear", "cosine", "constant"
+std::string_view name_of(LrSchedule schedule);  // "linear", ..., "constant_with_warmup"
 std::string_view name_of(IoEngine engine);      // "auto", "uring", "threads"
 std::string_view name_of(CommitMode commit);    // "auto", "every_step", "at_saves"
 

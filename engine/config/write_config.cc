@@ -41,7 +41,7 @@ class YamlWriter {
     std::string_view section_;
 };
 
-constexpr std::array<std::string_view, 18> initial_keys = {
+constexpr std::array<std::string_view, 23> initial_keys = {
     "model",
     "train_data",
     "eval_data",
@@ -50,17 +50,30 @@ constexpr std::array<std::string_view, 18> initial_keys = {
     "max_length",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
+    "gradient_checkpointing",
     "num_train_epochs",
+    "max_steps",
     "learning_rate",
     "lr_scheduler_type",
     "warmup_ratio",
     "max_grad_norm",
     "seed",
+    "eval_steps",
+    "save_steps",
     "offload.gpu_budget",
     "offload.ram_budget",
     "offload.parameters",
     "offload.optimizer",
+    "offload.optimizer_states",
 };
+
+// What one start was allowed, the next one must be allowed again.
+RunConfig without_permissions(RunConfig config) {
+    config.overwrite_output_dir = false;
+    config.convert_optimizer_states = false;
+    config.allow_other_numerics = false;
+    return config;
+}
 
 }  // namespace
 
@@ -68,10 +81,15 @@ std::string resolved_yaml(const LoadedConfig& loaded) {
     YamlWriter writer;
     writer.text =
         "# Every setting of this run, and where it came from. `headrace train` reads it.\n";
+    const RunConfig kept = without_permissions(loaded.config);
     for (const Key& key : all_keys()) {
         const auto origin = loaded.origins.find(std::string(key.name));
-        writer.add(key.name, text_of_value(loaded.config, key),
-                   origin == loaded.origins.end() ? "default" : origin->second);
+        const std::string value = text_of_value(kept, key);
+        std::string comment = origin == loaded.origins.end() ? "default" : origin->second;
+        if (value != text_of_value(loaded.config, key)) {
+            comment += ", to one start: it is not given to the next";
+        }
+        writer.add(key.name, value, comment);
     }
     return writer.text;
 }
@@ -109,7 +127,7 @@ std::string initial_yaml(std::string_view model, std::string_view train_data,
     }
     writer.text +=
         "  # nvme_paths: [/mnt/nvme0]                   # folders on the drives to use, one per "
-        "drive\n";
+        "drive\n# The other keys: headrace train --help\n";
     return writer.text;
 }
 

@@ -82,17 +82,70 @@ std::vector<Fact> those(const std::vector<Fact>& facts, const auto& are_meant) {
     return some;
 }
 
-// "compute_threads=2 seed=42": what to type so that the settings are those of the saved run.
-std::string settings_as_saved(const Identity& saved, const Identity& now) {
+bool has(const std::vector<Fact>& facts, std::string_view name) {
+    const auto fact = std::ranges::find(facts, name, &Fact::name);
+    return fact != facts.end() && !fact->value.empty();
+}
+
+// Facts of numerics that runs were saved without before they were asked for.
+constexpr std::array<std::string_view, 1> asked_later = {"cpu"};
+
+bool is_unsaid(const Fact& fact, const Identity& saved) {
+    return std::ranges::find(asked_later, fact.name) != asked_later.end() &&
+           !has(saved.numerics, fact.name);
+}
+
+// The two to compare: facts that the saved run does not say are left out of both.
+std::vector<std::string> numerics_differences(const Identity& saved, const Identity& now,
+                                              const auto& are_meant) {
+    const auto are_compared = [&](const Fact& fact) {
+        return are_meant(fact) && !is_unsaid(fact, saved);
+    };
+    return differences(those(saved.numerics, are_compared), those(now.numerics, are_compared));
+}
+
+// "compute_threads=2 seed=42": of the facts that are meant and differ, what to type so that they
+// are those of the saved run.
+std::string settings_as_saved(const Identity& saved, const Identity& now, const auto& are_meant) {
     std::vector<std::string> words;
     for (const auto facts : {&Identity::numerics, &Identity::job}) {
         for (const Fact& fact : saved.*facts) {
             if (std::ranges::find(settings, fact.name) == settings.end()) continue;
+            if (facts == &Identity::numerics && !are_meant(fact)) continue;
             if (fact.value == value_in(now.*facts, fact.name)) continue;
             words.push_back(fmt::format("{}={}", fact.name, fact.value));
         }
     }
     return fmt::format("{}", fmt::join(words, " "));
+}
+
+bool is_refused(const Fact& fact, AllowedChanges allowed) {
+    if (fact.name == states_fact) return !allowed.states;
+    return !allowed.arithmetic || !is_arithmetic(fact);
+}
+
+// Everything that makes it another run.
+std::vector<std::string> refusals(const Identity& saved, const Identity& now,
+                                  AllowedChanges allowed) {
+    std::vector<std::string> lines = numerics_differences(
+        saved, now, [&](const Fact& fact) { return is_refused(fact, allowed); });
+    std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
+    return lines;
+}
+
+// What to type so that a run goes on that differs by nothing but what can be allowed; "" if it
+// differs by more.
+std::string permissions_for(const Identity& saved, const Identity& now, AllowedChanges allowed) {
+    if (!refusals(saved, now, {.states = true, .arithmetic = true}).empty()) return "";
+    std::vector<std::string> words;
+    if (!allowed.states && !refusals(saved, now, {.states = false, .arithmetic = true}).empty()) {
+        words.emplace_back("convert_optimizer_states=true (its states become what is wanted now)");
+    }
+    if (!allowed.arithmetic &&
+        !refusals(saved, now, {.states = true, .arithmetic = false}).empty()) {
+        words.emplace_back("allow_other_numerics=true (other bits than it would have had)");
+    }
+    return fmt::format("{}", fmt::join(words, " and "));
 }
 
 }  // namespace
@@ -117,7 +170,8 @@ CommitRecord record_of(const Identity& identity, const Progress& progress) {
                           {"skipped", progress.skipped_count},
                           {"skipped_in_a_row", progress.skipped_in_a_row},
                           {"hysteresis_left", progress.loss_scale.hysteresis_left},
-                          {"history", progress.history}};
+                          {"history", progress.history},
+                          {"moves", identity.moves}};
     return {.attempts = static_cast<uint64_t>(progress.attempts),
             .updates = static_cast<uint64_t>(progress.updates),
             .gradient_scale = progress.loss_scale.scale,
@@ -138,7 +192,8 @@ Result<Saved> read_record(const CommitRecord& record) {
         saved.identity = {.numerics = facts_of(Json::parse(record.numerics)),
                           .job = facts_of(payload.at("job")),
                           .recipe = facts_of(payload.at("recipe")),
-                          .part_bytes = payload.at("part_bytes").get<uint64_t>()};
+                          .part_bytes = payload.at("part_bytes").get<uint64_t>(),
+                          .moves = payload.value("moves", std::vector<std::string>{})};
         saved.progress = {
             .attempts = static_cast<int64_t>(record.attempts),
             .updates = static_cast<int64_t>(record.updates),
@@ -171,30 +226,50 @@ Result<offload::StateFormat> states_of(const Identity& identity) {
 }
 
 offload::Status check_same_run(const Identity& saved, const Identity& now, AllowedChanges allowed) {
-    const auto is_refused = [&](const Fact& fact) {
-        if (fact.name == states_fact) return !allowed.states;
-        return !allowed.arithmetic || !is_arithmetic(fact);
-    };
-    std::vector<std::string> lines =
-        differences(those(saved.numerics, is_refused), those(now.numerics, is_refused));
-    std::ranges::move(differences(saved.job, now.job), std::back_inserter(lines));
+    const std::vector<std::string> lines = refusals(saved, now, allowed);
     if (lines.empty()) return {};
-    const std::string words = settings_as_saved(saved, now);
+    const std::string words =
+        settings_as_saved(saved, now, [&](const Fact& fact) { return is_refused(fact, allowed); });
     std::string remedy = "start it as it was" + (words.empty() ? "" : ", with " + words);
-    if (!allowed.states &&
-        value_in(saved.numerics, states_fact) != value_in(now.numerics, states_fact)) {
-        remedy += ", or convert its states once with convert_optimizer_states=true";
-    }
-    if (!allowed.arithmetic && !arithmetic_changes(saved, now).empty()) {
-        remedy += ", or go on with other bits than it would have had, allow_other_numerics=true";
-    }
+    const std::string permissions = permissions_for(saved, now, allowed);
+    if (!permissions.empty()) remedy += ", or go on with " + permissions;
     return Error{ErrorCode::bad_data, "this is not the run that was saved",
                  fmt::format("{}; {}, or begin anew with another output_dir",
                              fmt::join(lines, "; "), remedy)};
 }
 
 std::vector<std::string> arithmetic_changes(const Identity& saved, const Identity& now) {
-    return differences(those(saved.numerics, is_arithmetic), those(now.numerics, is_arithmetic));
+    return numerics_differences(saved, now, is_arithmetic);
+}
+
+std::vector<std::string> unsaid_arithmetic(const Identity& saved, const Identity& now) {
+    std::vector<std::string> lines;
+    for (const Fact& fact : now.numerics) {
+        if (!is_unsaid(fact, saved)) continue;
+        lines.push_back(fmt::format("{} (is {})", fact.name, fact.value));
+    }
+    return lines;
+}
+
+Identity identity_after(int64_t attempts, const Saved& saved, const Identity& now) {
+    CHECK_GE(attempts, saved.progress.attempts);
+    if (attempts == saved.progress.attempts) {
+        Identity same = saved.identity;
+        const auto states = std::ranges::find(same.numerics, states_fact, &Fact::name);
+        CHECK(states != same.numerics.end());
+        states->value = value_in(now.numerics, states_fact);
+        same.part_bytes = now.part_bytes;
+        return same;
+    }
+    Identity other = now;
+    other.moves = saved.identity.moves;
+    const std::vector<std::string> changes = arithmetic_changes(saved.identity, now);
+    if (changes.empty()) return other;
+    const std::string move =
+        fmt::format("after step {}: {}", saved.progress.attempts, fmt::join(changes, ", "));
+    other.moves.push_back(move.substr(0, move_bytes_max));
+    if (other.moves.size() > moves_max) other.moves.erase(other.moves.begin() + 1);
+    return other;
 }
 
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now) {

@@ -5,7 +5,8 @@
 // and obeyed.
 //
 // A commit's record carries numerics as JSON in its own field, and the rest, with the progress, in
-// the payload.
+// the payload. What it says are the numerics that its steps were computed with: a start that may
+// compute otherwise leaves those of the saved run until it did a step of its own.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,9 @@ struct Identity {
     std::vector<Fact> job;
     std::vector<Fact> recipe;
     uint64_t part_bytes = 0;  // how the store's places are cut; changes nothing but the store
+    // "after step 40: cpu was A and is B": where the run went on with other arithmetic. Of more
+    // than moves_max, the first and the last.
+    std::vector<std::string> moves{};
     bool operator==(const Identity&) const = default;
 };
 
@@ -41,6 +45,8 @@ std::string describe(const std::vector<Fact>& facts);
 // chosen_text_bytes_max of it, and a '?' for what is not a printable character of ASCII.
 std::string plain_text(std::string_view text);
 inline constexpr size_t chosen_text_bytes_max = 64;
+inline constexpr size_t moves_max = 4;
+inline constexpr size_t move_bytes_max = 160;
 
 offload::CommitRecord record_of(const Identity& identity, const Progress& progress);
 
@@ -65,12 +71,22 @@ struct AllowedChanges {
     bool arithmetic = false;
 };
 
-// Error: bad_data, with every fact of numerics and job that differs, both values, and the remedy.
+// Error: bad_data, with every fact of numerics and job that differs and is not allowed, both
+// values, and the remedy. A processor that the saved run does not name differs from none.
 offload::Status check_same_run(const Identity& saved, const Identity& now,
                                AllowedChanges allowed = {});
 
 // "compute_threads was 2 and is 4", one per fact of the arithmetic that differs.
 std::vector<std::string> arithmetic_changes(const Identity& saved, const Identity& now);
+
+// What a run that was saved does not say of its arithmetic, and this start does: "cpu (is B)". Runs
+// of before that fact was asked for.
+std::vector<std::string> unsaid_arithmetic(const Identity& saved, const Identity& now);
+
+// What a commit after `attempts` steps says a run is that went on from `saved`: what was saved,
+// kept as this start keeps it, until this start did a step; then this start, with one more of its
+// moves where the arithmetic is another.
+Identity identity_after(int64_t attempts, const Saved& saved, const Identity& now);
 
 // "learning_rate was 1e-5 and is 2e-5", one per fact of the recipe that differs.
 std::vector<std::string> recipe_changes(const Identity& saved, const Identity& now);

@@ -179,8 +179,12 @@ Result<nvme::CommitId> repack_saved(const RunStoreOptions& options) {
             {.store = target->get(), .layout = &wanted.layout, .states = wanted.states},
             config.dtype,
             options.placement.budgets.ram_bytes);  // of the engine's own nothing is touched yet
-        const Progress& progress = options.saved->saved.progress;
-        if (status.ok()) status = commit_and_wait(**target, record_of(options.identity, progress));
+        const Saved& saved = options.saved->saved;
+        if (status.ok()) {  // not a step was done: what computed them is as it was
+            const Identity identity =
+                identity_after(saved.progress.attempts, saved, options.identity);
+            status = commit_and_wait(**target, record_of(identity, saved.progress));
+        }
     }
     const nvme::FileOperations& operations = options.drives.operations;
     if (!status.ok()) {

@@ -73,8 +73,12 @@ Result<std::unique_ptr<Engine>> make_engine(RunEngine run) {
                                           .weight_decay = config.weight_decay,
                                           .adam_step = static_cast<uint64_t>(update_index) + 1};
             },
-        .record_of = [&identity = run.identity](
-                         const Progress& progress) { return record_of(identity, progress); },
+        .record_of =
+            [&identity = run.identity, saved = run.saved](const Progress& progress) {
+                if (saved == nullptr) return record_of(identity, progress);
+                return record_of(identity_after(progress.attempts, saved->saved, identity),
+                                 progress);
+            },
         .max_grad_norm = config.max_grad_norm,
         .loss_scale = loss_scale_rule_of(config),
         .rounding_seed = config.seed,

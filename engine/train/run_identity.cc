@@ -17,7 +17,9 @@ using offload::Status;
 
 namespace {
 
-// Bits may differ between versions of this number and of nothing else in the engine's code.
+// Bits may differ between versions of this number and of nothing else in the engine's code. A run
+// may be allowed to go on under another one: what changes the order of the samples, or what the
+// bytes of states mean, needs a fact of its own that no permission covers.
 constexpr int numerics_version = 3;
 
 // Elements of a tensor that are looked at, from its beginning and from its middle.

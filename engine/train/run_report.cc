@@ -1,6 +1,7 @@
 #include "engine/train/run_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -155,6 +156,9 @@ std::vector<Metric> RunReport::facts_of(const RunEnd& end) const {
         {"state_bytes",
          integer(offload::opt_bytes(config().dtype, offload.optimizer_states, parameters))},
         {"predicted_nvme_read_bytes", integer(end.engine.step_bytes(LaneKind::nvme_read))}};
+    if (!end.identity.moves.empty()) {
+        metrics.push_back({"moves", fmt::format("{}", fmt::join(end.identity.moves, "; "))});
+    }
     if (!end.digest) {
         metrics.push_back({"emulated", emulated()});
         return metrics;

@@ -34,7 +34,7 @@ struct ReportedRun {
 // A run that came to its end.
 struct RunEnd {
     const Engine& engine;
-    const Identity& identity;
+    Identity identity;                  // of its last commit
     ResidentMemory baseline;            // the program and torch, before the first slot
     std::optional<HomesDigest> digest;  // none where a card was emulated: nothing was trained
 };

@@ -116,13 +116,26 @@ AllowedChanges allowed_changes(const RunConfig& config) {
 Status compare_with_saved(const SetupInputs& inputs, const Saved& saved, const Identity& now) {
     const Status same = check_same_run(saved.identity, now, allowed_changes(inputs.run.config));
     if (!same) return same;
+    if (Status fits = check_not_beyond_the_end(inputs, saved.progress); !fits) return fits;
+    for (const std::string& move : saved.identity.moves) {
+        inputs.reporter.note("the run was moved " + move);
+    }
+    for (const std::string& unsaid : unsaid_arithmetic(saved.identity, now)) {
+        inputs.reporter.warn("the run was saved before it was noted, so it may be another: " +
+                             unsaid);
+    }
+    const bool computes = saved.progress.attempts < inputs.batches.step_count();
     for (const std::string& change : arithmetic_changes(saved.identity, now)) {
+        if (!computes) {
+            inputs.reporter.note("every step is done, so no bit depends on it: " + change);
+            continue;
+        }
         inputs.reporter.warn("resuming with other arithmetic, so with other bits: " + change);
     }
     for (const std::string& change : recipe_changes(saved.identity, now)) {
         inputs.reporter.warn("resuming with another recipe: " + change);
     }
-    return check_not_beyond_the_end(inputs, saved.progress);
+    return {};
 }
 
 }  // namespace

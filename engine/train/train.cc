@@ -282,7 +282,9 @@ class Training {
 
     Status finish() {
         RunEnd end{.engine = *engine_,
-                   .identity = setup_.identity,
+                   .identity = is_resumed() ? identity_after(progress().attempts,
+                                                             setup_.saved->saved, setup_.identity)
+                                            : setup_.identity,
                    .baseline = baseline_,
                    .digest = std::nullopt};
         if (!is_emulated()) {

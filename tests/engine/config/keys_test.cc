@@ -107,7 +107,7 @@ TEST(KeysTest, what_a_field_cannot_be_is_said_and_changes_nothing) {
         {"max_steps", "0", "or auto, but is '0'"},
         {"device", "tpu", "must be one of auto, cuda, host, but is 'tpu'"},
         {"dtype", "int4", "must be bf16, fp16 or fp32, but is 'int4'"},
-        {"gpu_budget", "much", "must be a size of at least 1 byte, such as 4GiB"},
+        {"gpu_budget", "much", "must be a size of at least 4.00 KiB, such as 4GiB"},
         {"gpu_budget", "0", "must be a size"},
         {"part_bytes", "100", "must be a size of at least 4.00 KiB"},
         {"nvme_paths", "{a: b}", "must be a list"},

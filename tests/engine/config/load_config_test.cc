@@ -150,12 +150,72 @@ TEST(LoadConfigTest, one_message_lists_every_fault_with_its_line) {
 
 TEST(LoadConfigTest, unknown_keys_are_refused_wherever_they_stand) {
     EXPECT_THAT(refusal(std::string(minimal) + "bananas: 3\n"),
-                HasSubstr("bananas: unknown key; `headrace init` prints the keys"));
+                HasSubstr("bananas: unknown key; `headrace train --help` lists the keys"));
     EXPECT_THAT(refusal(std::string(minimal) + "offload: {seed: 3}\n"),
                 HasSubstr("offload.seed: unknown key; did you mean 'seed'?"));
     EXPECT_THAT(refusal(std::string(minimal) + "sed: 3\n"), HasSubstr("did you mean 'seed'?"));
     EXPECT_THAT(refusal(minimal, {"ram_budge=1GiB"}), HasSubstr("did you mean 'ram_budget'?"));
     EXPECT_THAT(refusal("just a text"), HasSubstr("must hold keys and values"));
+}
+
+// What is meant elsewhere by a section is told, not likened to a key of another meaning.
+TEST(LoadConfigTest, sections_of_deepspeed_are_refused_with_what_to_write) {
+    const auto refused = [](const std::string& line) {
+        const std::string text = refusal(minimal + line + "\n");
+        EXPECT_THAT(text, Not(HasSubstr("did you mean"))) << line;
+        return text;
+    };
+    EXPECT_THAT(refused("zero_optimization: {stage: 3}"), HasSubstr("remove it"));
+    EXPECT_THAT(refused("aio: {block_size: 1048576}"), HasSubstr("advanced.io_engine"));
+    EXPECT_THAT(refused("optimizer: {type: AdamW, params: {lr: 1e-5}}"),
+                HasSubstr("optimizer.params: write learning_rate"));
+    EXPECT_THAT(refused("optimizer: {type: Lion}"), HasSubstr("always: write AdamW"));
+    EXPECT_THAT(refused("eval_strategy: epoch"), HasSubstr("set eval_steps"));
+    EXPECT_THAT(refused("optim: paged_adamw_8bit"), HasSubstr("optimizer_states: int8"));
+    EXPECT_THAT(refused("monitor.block_size: 3"), HasSubstr("headrace train --help"));
+    for (const char* dotted :
+         {"aio.block_size=1", "zero_optimization.stage=3", "scheduler.params.lr=1"}) {
+        EXPECT_THAT(refusal(minimal, {dotted}), Not(HasSubstr("did you mean"))) << dotted;
+    }
+    EXPECT_EQ(refusal(std::string(minimal) + "optimizer: {type: AdamW}\n"), "accepted");
+    EXPECT_THAT(refusal(minimal, {"resume_from_checkpoint=out/checkpoint-500"}),
+                HasSubstr("no folder is named"));
+    EXPECT_THAT(refusal(minimal, {"gpu_budget=24"}), HasSubstr("at least 4.00 KiB"));
+}
+
+// Switches in Python's spelling, and what a template leaves open.
+TEST(LoadConfigTest, what_says_nothing_is_taken_as_not_given) {
+    for (const char* line :
+         {"bf16: True", "bf16: auto", "fp16:", "fp16: False", "do_train: True", "do_train: yes",
+          "load_in_4bit: False", "adapter:", "adapter: ''", "lora_r: 0", "lora_r:",
+          "resume_from_checkpoint:", "gradient_checkpointing: True", "shuffle:", "deepspeed: ~"}) {
+        const auto loaded = parse_config({.yaml = std::string(minimal) + line + "\n"});
+        ASSERT_TRUE(loaded.ok()) << line << loaded.error().text();
+        EXPECT_EQ(loaded->config.dtype, offload::Dtype::bf16) << line;
+        EXPECT_TRUE(loaded->config.shuffle);
+        EXPECT_FALSE(loaded->config.resume_from_checkpoint);
+        EXPECT_TRUE(loaded->notes.empty()) << line;
+    }
+    EXPECT_THAT(refusal(std::string(minimal) + "learning_rate:\n"), HasSubstr("must be a number"));
+    EXPECT_THAT(refusal(std::string(minimal) + "load_in_4bit: True\n"), HasSubstr("adapters"));
+}
+
+// As in transformers, where `constant` has no warm-up.
+TEST(LoadConfigTest, a_constant_rate_has_no_warm_up) {
+    const auto config_of = [](const std::string& lines) {
+        const auto loaded = parse_config({.yaml = minimal + lines});
+        EXPECT_TRUE(loaded.ok()) << lines;
+        return std::pair(loaded->config, loaded->notes);
+    };
+    const auto [constant, silent] = config_of("lr_scheduler_type: constant\n");
+    EXPECT_EQ(constant.warmup_ratio, 0);
+    EXPECT_THAT(silent, ElementsAre());
+    const auto [warm, said] =
+        config_of("lr_scheduler_type: constant\nwarmup_ratio: 0.1\nwarmup_steps: 5\n");
+    EXPECT_EQ(warm.warmup_steps, std::nullopt);
+    EXPECT_THAT(said, ElementsAre(HasSubstr("constant_with_warmup has one")));
+    const auto [with, none] = config_of("lr_scheduler_type: constant_with_warmup\n");
+    EXPECT_GT(with.warmup_ratio, 0);
 }
 
 TEST(LoadConfigTest, one_value_under_two_names_is_a_fault_unless_it_is_the_same) {

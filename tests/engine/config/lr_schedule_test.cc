@@ -38,7 +38,7 @@ TEST(LrScheduleTest, the_rates_are_those_of_transformers) {
           0.0008117449009293668, 0.0006112604669781572, 0.00038873953302184284,
           0.00018825509907063325, 4.9515566048790485e-05}},
         {LrSchedule::cosine, 0, {0.001, 0.0008535533905932737, 0.0005, 0.00014644660940672628}},
-        {LrSchedule::constant, 4, {0.0, 0.00025, 0.0005, 0.00075, 0.001, 0.001}},
+        {LrSchedule::constant_with_warmup, 4, {0.0, 0.00025, 0.0005, 0.00075, 0.001, 0.001}},
     };
     for (const Golden& golden : goldens) {
         const std::vector<double> found =
@@ -105,6 +105,9 @@ TEST(LrScheduleTest, warm_up_is_a_rounded_up_share_or_a_number_of_updates) {
     config.warmup_steps = 7;
     EXPECT_EQ(lr_plan_of(config, 101).warmup_count, 7);
     config.warmup_steps = 0;
+    EXPECT_EQ(lr_at(lr_plan_of(config, 101), 0), config.learning_rate);
+    config.warmup_steps = 7;
+    config.lr_scheduler_type = LrSchedule::constant;
     EXPECT_EQ(lr_at(lr_plan_of(config, 101), 0), config.learning_rate);
 }
 

@@ -55,6 +55,21 @@ TEST(WriteConfigTest, every_resolved_config_is_read_again) {
     }
 }
 
+// What one start was allowed is not allowed to whoever starts from its resolved config.
+TEST(WriteConfigTest, permissions_are_of_one_start) {
+    const auto loaded =
+        parse_config({.yaml = "model: m\ntrain_data: d.jsonl\nresume_from_checkpoint: true\n",
+                      .overrides = {"allow_other_numerics=true", "convert_optimizer_states=true",
+                                    "nvme_paths=[/mnt/a]"}});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    const std::string text = resolved_yaml(*loaded);
+    EXPECT_THAT(text, ContainsRegex("\nallow_other_numerics: false +# command line, to one start"));
+    const auto again = parse_config({.yaml = text});
+    ASSERT_TRUE(again.ok()) << again.error().text();
+    EXPECT_FALSE(again->config.allow_other_numerics || again->config.convert_optimizer_states);
+    EXPECT_TRUE(again->config.resume_from_checkpoint);
+}
+
 // As in transformers, a ratio beside 0 steps is meant; 0 steps alone are no warm-up.
 TEST(WriteConfigTest, no_warm_up_stays_none) {
     const std::string head = "model: m\ntrain_data: d.jsonl\n";

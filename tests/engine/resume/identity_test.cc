@@ -116,6 +116,75 @@ TEST(Identity, OtherArithmeticIsADifferenceUnlessAllowed) {
                       Not(HasSubstr("allow_other_numerics"))));
 }
 
+// A remedy is offered where it helps, and names nothing that is allowed already.
+TEST(Identity, ARefusalOffersWhatHelps) {
+    Identity saved = some_identity();
+    saved.numerics.push_back({"kernels", "fused"});
+    saved.numerics.push_back({states_fact, "fp32"});
+    saved.job.push_back({"dtype", "bf16"});
+    Identity now = saved;
+    now.numerics[2].value = "reference";
+    now.numerics[3].value = "int8";
+    const auto text = [&](AllowedChanges allowed) {
+        const offload::Status same = check_same_run(saved, now, allowed);
+        return same ? std::string() : same.error().text();
+    };
+    EXPECT_THAT(text({}), AllOf(HasSubstr("with kernels=fused optimizer_states=fp32"),
+                                HasSubstr("convert_optimizer_states=true"),
+                                HasSubstr(" and allow_other_numerics=true")));
+    EXPECT_THAT(text({.states = true}),
+                AllOf(HasSubstr("with kernels=fused,"), HasSubstr("go on with allow_other"),
+                      Not(HasSubstr("convert_optimizer_states"))));
+    EXPECT_THAT(text({.arithmetic = true}),
+                AllOf(HasSubstr("with optimizer_states=fp32,"), HasSubstr("go on with convert_"),
+                      Not(HasSubstr("kernels")), Not(HasSubstr("allow_other"))));
+    EXPECT_EQ(text({.states = true, .arithmetic = true}), "");
+    now.job.back().value = "fp32";  // no permission makes it the same model
+    EXPECT_THAT(text({}), AllOf(HasSubstr("dtype=bf16"), Not(HasSubstr("allow_other")),
+                                Not(HasSubstr("convert_optimizer_states"))));
+}
+
+// Runs of before the processor was noted are not refused for it.
+TEST(Identity, AProcessorThatWasNotNotedIsNoDifference) {
+    Identity now = some_identity();
+    now.numerics.push_back({"cpu", "AuthenticAMD-25-17"});
+    for (const bool is_empty : {false, true}) {
+        Identity saved = some_identity();
+        if (is_empty) saved.numerics.push_back({"cpu", ""});
+        EXPECT_TRUE(check_same_run(saved, now).ok());
+        EXPECT_THAT(arithmetic_changes(saved, now), ElementsAre());
+        EXPECT_THAT(unsaid_arithmetic(saved, now), ElementsAre("cpu (is AuthenticAMD-25-17)"));
+    }
+    EXPECT_THAT(unsaid_arithmetic(now, now), ElementsAre());
+    EXPECT_FALSE(check_same_run(now, some_identity()).ok());
+}
+
+// A commit says with what its steps were computed, and a run where it was moved.
+TEST(Identity, AMoveIsSaidOnceAStepWasDone) {
+    Identity begun = some_identity();
+    begun.numerics.push_back({states_fact, "fp32"});
+    Saved saved{.identity = begun, .progress = some_progress()};
+    Identity now = begun;
+    now.numerics.push_back({"kernels", "reference"});
+    now.numerics[2].value = "int8";
+    now.part_bytes = 8192;
+    const Identity kept = identity_after(7, saved, now);
+    EXPECT_EQ(states_of(kept).value(), offload::StateFormat::int8);
+    EXPECT_EQ(kept.part_bytes, 8192u);
+    EXPECT_THAT(arithmetic_changes(begun, kept), ElementsAre());
+    EXPECT_THAT(kept.moves, ElementsAre());
+    const Identity moved = identity_after(8, saved, now);
+    EXPECT_EQ(moved.numerics, now.numerics);
+    EXPECT_THAT(moved.moves, ElementsAre("after step 7: kernels was not there and is reference"));
+    const auto read = read_record(record_of(moved, some_progress()));
+    ASSERT_TRUE(read.ok()) << read.error().text();
+    EXPECT_EQ(read->identity, moved);
+    EXPECT_EQ(identity_after(9, *read, now).moves, moved.moves) << "it went on as it was";
+    saved.identity.moves = {"1", "2", "3", "4"};
+    EXPECT_THAT(identity_after(8, saved, now).moves,
+                ElementsAre("1", "3", "4", HasSubstr("after step 7")));
+}
+
 TEST(Identity, RecordsOfOthersAreRefused) {
     const offload::CommitRecord good = record_of(some_identity(), some_progress());
     for (const std::string payload : {"", "no JSON", "{}", "[1]", R"({"job": 3})"}) {
@@ -143,8 +212,11 @@ TEST(Identity, TheLongestRecordFits) {
                               {"torch", std::string(100, 't')},
                               {"compute_threads", "512"},
                               {"emulate", plain_text(std::string(4096, '\xff'))}});
+    identity.moves.assign(moves_max, std::string(move_bytes_max, 'm'));
+    identity.recipe.assign({{"the settings of fp16", std::string(700, '1')}});
     const offload::CommitRecord record = record_of(identity, some_progress());
     EXPECT_LE(record.numerics.size(), offload::numerics_bytes_max);
+    EXPECT_LE(record.payload.size(), offload::payload_bytes_max);
 }
 
 TEST(Identity, AChosenTextIsCutAndPlain) {

@@ -368,7 +368,10 @@ TEST_F(Resume, OtherArithmeticGoesOnOnlyIfAllowed) {
     config_.max_steps = resume_after_stop(4);
     config_.offload.advanced.kernels = Kernels::reference;
     config_.allow_other_numerics = true;
-    EXPECT_EQ(finish()["weights_sha256"], kept["weights_sha256"]);
+    const json exported = finish();
+    EXPECT_EQ(exported["weights_sha256"], kept["weights_sha256"]);
+    EXPECT_EQ(exported["numerics"], kept["numerics"]) << "nothing was computed otherwise";
+    EXPECT_FALSE(exported.contains("moves"));
 
     resume_after_stop(4);
     config_.offload.advanced.kernels = Kernels::reference;
@@ -388,7 +391,33 @@ TEST_F(Resume, OtherArithmeticGoesOnOnlyIfAllowed) {
     const Told told = run(model_);
     ASSERT_TRUE(told.status.ok()) << told.status.error().text();
     EXPECT_THAT(told.warnings, Not(Contains(HasSubstr("arithmetic"))));
+    EXPECT_THAT(told.notes, Contains(HasSubstr("the run was moved after step ")));
+    EXPECT_THAT(last_metrics()["moves"].get<std::string>(),
+                HasSubstr("kernels was fused and is reference"));
     EXPECT_EQ(curve().size(), 10u + 4) << "every step once";
+}
+
+// A start that may compute otherwise and is stopped before it did leaves the run as it was, also
+// where it cut its parts anew: the machine that began it goes on bit for bit.
+TEST_F(Resume, OtherArithmeticThatComputedNothingLeavesNoTrace) {
+    const json whole = finish();
+    config_.overwrite_output_dir = true;
+    stop_after(4);
+    config_.overwrite_output_dir = false;
+    config_.resume_from_checkpoint = true;
+    config_.offload.advanced.part_bytes = 4 * offload::kib;
+    config_.offload.advanced.kernels = Kernels::reference;
+    config_.allow_other_numerics = true;
+    stop_after_ = 0;
+    const Told stopped = run(model_);
+    ASSERT_FALSE(stopped.status.ok());
+    EXPECT_THAT(stopped.status.error().text(), HasSubstr("before the first step"));
+    EXPECT_THAT(stopped.notes, Contains(HasSubstr("repacking")));
+    config_.allow_other_numerics = false;
+    config_.offload.advanced.kernels = Kernels::fused;
+    const json resumed = finish();
+    expect_same(resumed, whole, "moved, and back");
+    EXPECT_FALSE(resumed.contains("moves"));
 }
 
 // Another format of states is another run, unless the conversion is asked for: then weights are as
