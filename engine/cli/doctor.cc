@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/cli/run_inputs.h"
+#include "engine/config/machine_file.h"
 #include "engine/data/child.h"
 #include "kernels/cuda_module.h"
 #include "nvme/file_system.h"
@@ -53,10 +55,10 @@ DoctorRow huge_page_row(const Machine& machine) {
 DoctorRow cpu_row(const Machine& machine) {
     DoctorRow row{
         .name = "processor",
-        .fact = fmt::format("{}, {} logical; {}", machine.cpu_model, machine.cpu_count,
-                            machine.cpu_features.empty()
-                                ? "no AVX2"
-                                : fmt::format("{}", fmt::join(machine.cpu_features, " "))),
+        .fact = fmt::format(
+            "{} ({}), {} logical; {}", machine.cpu_model, machine.cpu_kind, machine.cpu_count,
+            machine.cpu_features.empty() ? "no AVX2"
+                                         : fmt::format("{}", fmt::join(machine.cpu_features, " "))),
         .remedy = {}};
     const auto has = [&machine](const char* feature) {
         return std::ranges::find(machine.cpu_features, feature) != machine.cpu_features.end();
@@ -165,13 +167,26 @@ std::vector<DoctorRow> rows_of_software(const Environment& environment) {
     DoctorRow cuda{.name = "cuda", .fact = {}, .remedy = {}};
     const auto described = kernels::describe_cuda(kernels::cuda_module_path());
     if (described) {
-        cuda.fact = *described;
+        cuda.fact = *described + ": train does not use it yet, device host is used";
     } else {
         cuda.state = State::missing;
         cuda.fact = "device host is used";
         cuda.remedy = described.error().text();
     }
     return {uring, cuda, python_row(environment.python)};
+}
+
+DoctorRow row_of_rates(const Environment& environment) {
+    const std::string& path = environment.measured_machine;
+    DoctorRow row{.name = "rates", .fact = "measured, " + path, .remedy = {}};
+    const auto measured = load_measured_machine(path);
+    if (measured && *measured) return row;
+    row.state = State::slower;
+    row.remedy = "headrace doctor --probe --nvme FOLDER measures them, for plans and placements";
+    row.fact = measured
+                   ? "not measured: train places by nominal ones" + say_rates_elsewhere(environment)
+                   : measured.error().text();
+    return row;
 }
 
 std::string table_of(const std::vector<DoctorRow>& rows) {

@@ -27,6 +27,9 @@ std::vector<DoctorRow> rows_of_drives(const std::vector<std::string>& folders);
 // Asks the system: io_uring (and what lifts a ban of it), the CUDA module, Python.
 std::vector<DoctorRow> rows_of_software(const Environment& environment);
 
+// Whether the rates of this machine were measured, which plans need.
+DoctorRow row_of_rates(const Environment& environment);
+
 // The rows as aligned lines.
 std::string table_of(const std::vector<DoctorRow>& rows);
 

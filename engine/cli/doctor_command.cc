@@ -14,6 +14,7 @@ offload::Status run_command(const DoctorCommand& command, const CommandContext& 
     append(rows_of_drives(command.nvme_paths.empty() ? std::vector<std::string>{"."}
                                                      : command.nvme_paths));
     append(rows_of_software(context.environment));
+    rows.push_back(row_of_rates(context.environment));
     return context.terminal.print(table_of(rows));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/config/cores.h"
 #include "engine/config/machine.h"
 #include "engine/config/machine_file.h"
 #include "offload/check.h"
@@ -55,7 +56,8 @@ Environment read_environment() {
     const std::filesystem::path cache = cache_folder();
     if (cache.is_absolute()) {
         environment.drive_cache = cache / "drives.json";
-        environment.measured_machine = measured_machine_path(cache, read_machine().cpu_kind);
+        environment.measured_machine =
+            measured_machine_path(cache, read_machine().cpu_kind, usable_core_count());
     }
     environment.several_processes = several_processes();
     environment.has_color = ::isatty(STDOUT_FILENO) == 1 && variable("NO_COLOR").empty();

@@ -20,6 +20,7 @@
 #include "engine/cli/loops.h"
 #include "engine/config/cores.h"
 #include "engine/config/machine.h"
+#include "engine/plan/placement.h"
 #include "engine/torch/ops/matmul_sizes.h"
 #include "kernels/host/slab.h"
 #include "nvme/direct_file.h"
@@ -103,8 +104,10 @@ Status Measurer::measure() {
 
 void Measurer::take_memory() {
     const uint64_t free_bytes = read_machine().ram_free_bytes();
-    measured_.file.ceilings = {.gpu_bytes = free_bytes / 2, .ram_bytes = free_bytes / 2};
-    note("gpu.memory", fmt::format("half of the {} that were free: the card is memory here",
+    const uint64_t run_bytes = ceiling_of_free(free_bytes);
+    measured_.file.ceilings = {.gpu_bytes = run_bytes / 2, .ram_bytes = run_bytes / 2};
+    note("gpu.memory", fmt::format("half of what a run takes of the {} that were free: the card is "
+                                   "memory here",
                                    format_bytes(free_bytes)));
     note("ram.memory", "the other half");
 }

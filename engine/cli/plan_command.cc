@@ -29,7 +29,8 @@ Result<MachineFile> read_machine_of(const PlanCommand& command, const RunConfig&
     if (!measured) return measured.error();
     if (*measured) return std::move(**measured);
     return offload::Error{offload::ErrorCode::usage,
-                          "no machine to plan for: the rates of this one were not measured yet",
+                          "no machine to plan for: the rates of this one were not measured yet" +
+                              say_rates_elsewhere(environment),
                           "measure them with headrace doctor --probe [--nvme PATH], or name "
                           "another's: --machine configs/hardware/rtx4090.yaml"};
 }
@@ -53,8 +54,7 @@ Status take_card(const RunConfig& config, MachineFile& machine) {
     const MachineFile card = in_dtype(**emulated, config.dtype);
     machine = in_dtype(machine, config.dtype);
     if (machine.machine.compute_cores > 0) {
-        machine.ceilings.ram_bytes =
-            ceiling_of_free(machine.ceilings.ram_bytes + machine.ceilings.gpu_bytes);
+        machine.ceilings.ram_bytes += machine.ceilings.gpu_bytes;
     }
     machine.ceilings.gpu_bytes = card.ceilings.gpu_bytes;
     machine.machine = with_card(machine.machine, card.machine);
@@ -65,6 +65,23 @@ Status take_card(const RunConfig& config, MachineFile& machine) {
 std::vector<std::string> take_paths_of_elsewhere(const PlanCommand& command, RunConfig& config) {
     if (command.machine_file.empty()) return {};
     return std::exchange(config.offload.nvme_paths, {});
+}
+
+// What a forecast has that train would not do.
+std::vector<std::string> untrained(const RunConfig& config, const Shape& shape,
+                                   const MachineFile& machine) {
+    std::vector<std::string> sentences;
+    if (!shape.trains) {
+        sentences.push_back(fmt::format(
+            "cannot compute model_type {} yet: planned from its shape alone",
+            shape.model_type));
+    }
+    if (machine.machine.compute_cores == 0 && config.emulate.empty()) {
+        sentences.emplace_back(
+            "computes on the processor only, not on a card yet; emulate=MACHINE runs the loop and "
+            "the drives under a pretended one");
+    }
+    return sentences;
 }
 
 // The files that are asked for beside the lines.
@@ -89,12 +106,13 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     if (!loaded) return loaded.error();
     RunConfig& config = loaded->config;
     const std::vector<std::string> unseen_paths = take_paths_of_elsewhere(command, config);
+    const Result<Shape> model = read_shape(config.model, context.environment);
+    if (!model) return model.error();
+    if (Status status = fit_length(*loaded, model->config); !status) return status;
     Result<MachineFile> machine = read_machine_of(command, config, context.environment);
     if (!machine) return machine.error();
     if (Status status = take_card(config, *machine); !status) return status;
-    const Result<Shape> model = read_shape(config.model, context.environment);
-    if (!model) return model.error();
-    if (Status status = fit_length(*loaded, model->config, nullptr); !status) return status;
+    for (const std::string& note : loaded->notes) context.terminal.fail("note: " + note);
     if (command.machine_file.empty()) limit_to_free_space(config, model->config, *machine);
     if (command.rank_count > 0) {
         if (command.is_json || !command.html_file.empty() ||
@@ -112,6 +130,7 @@ Status run_command(const PlanCommand& command, const CommandContext& context) {
     Result<RunForecast> forecast = forecast_run(config, model->config, *machine);
     if (!forecast) return forecast.error();
     forecast->unseen_paths = unseen_paths;
+    forecast->untrained = untrained(config, *model, *machine);
     const Prices prices{.step_count = config.max_steps.value_or(0),
                         .per_hour = command.price_per_hour};
     if (Status status = write_files(command, config, *forecast, prices); !status) return status;

@@ -37,7 +37,7 @@ Result<RehearsalSource> read_rehearsal(const std::string& what,
         if (!model) {
             return wrap(model.error(), "cannot rehearse what train cannot compute, only plan it");
         }
-        if (Status status = fit_length(*loaded, *model, nullptr); !status) return status.error();
+        if (Status status = fit_length(*loaded, *model); !status) return status.error();
         return RehearsalSource{.loaded = std::move(*loaded),
                                .model = std::move(*model),
                                .model_dir = {},

@@ -166,7 +166,7 @@ Status check_run(const RunConfig& config, Leaves leaves, const Environment& envi
     return checkpoint->check_against(layers_of(model->config));
 }
 
-Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<std::string>* notes) {
+Status fit_length(LoadedConfig& loaded, const LlamaConfig& model) {
     CHECK_GE(model.max_positions, 1);
     if (loaded.config.max_length <= model.max_positions) return {};
     const auto origin = loaded.origins.find("max_length");
@@ -178,10 +178,8 @@ Status fit_length(LoadedConfig& loaded, const LlamaConfig& model, std::vector<st
                         loaded.config.model),
             ""};
     }
-    if (notes != nullptr) {
-        notes->push_back(
-            fmt::format("max_length is {}: the model has no more positions", model.max_positions));
-    }
+    loaded.notes.push_back(
+        fmt::format("max_length is {}: the model has no more positions", model.max_positions));
     loaded.config.max_length = model.max_positions;
     return {};
 }
@@ -209,6 +207,14 @@ Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
     return std::optional(std::move(*machine));
 }
 
+std::string say_rates_elsewhere(const Environment& environment) {
+    const std::vector<std::string> names = measured_elsewhere(environment.measured_machine);
+    if (names.empty()) return "";
+    return fmt::format(" ({} of {} are of another processor or number of cores)",
+                       fmt::join(names, ", "),
+                       fs::path(environment.measured_machine).parent_path().string());
+}
+
 Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {
     Result<std::string> folder = find_model(model, environment.hub_cache);
     if (!folder) return folder.error();
@@ -223,9 +229,8 @@ Result<RunInputs> read_run_inputs(LoadedConfig loaded, const Environment& enviro
     CHECK(!loaded.config.train_data.empty());
     const Result<ModelShape> model = read_model_shape(loaded.config.model, environment);
     if (!model) return model.error();
+    if (Status length = fit_length(loaded, model->config); !length) return length.error();
     std::vector<std::string> notes = loaded.notes;
-    const Status length = fit_length(loaded, model->config, &notes);
-    if (!length) return length.error();
 
     Result<Samples> train =
         read_samples(loaded.config.train_data, loaded.config, *model, environment);

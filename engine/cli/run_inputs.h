@@ -33,13 +33,16 @@ enum class Leaves : uint8_t { a_model, nothing };
 offload::Status check_run(const RunConfig& config, Leaves leaves, const Environment& environment);
 
 // A sample longer than the model's positions has no meaning to it: lowers max_length to them where
-// it was a default, with a note if somebody wants it. Error: usage, where it was asked for.
-offload::Status fit_length(LoadedConfig& loaded, const LlamaConfig& model,
-                           std::vector<std::string>* notes);
+// it was a default, with a note. Error: usage, where it was asked for.
+offload::Status fit_length(LoadedConfig& loaded, const LlamaConfig& model);
 
 // That folders on drives are there, may be written to, and are as many as there are names. Error:
 // as nvme::check_paths.
 offload::Status check_nvme_paths(const std::vector<std::string>& paths);
+
+// What there is instead of rates that were not measured: " (...)" that names those of other
+// machines which lie there, "" where there are none.
+std::string say_rates_elsewhere(const Environment& environment);
 
 // That the trace, which is written at the end, can be. Error: usage, failed.
 offload::Status check_trace(const RunConfig& config);

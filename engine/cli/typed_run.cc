@@ -23,6 +23,11 @@ std::string help_of_keys() {
     return text + exit_codes;
 }
 
+std::string describe_places(const std::vector<std::string>& places) {
+    if (places.empty()) return "none was named";
+    return fmt::format("it got {} of them: {}", places.size(), fmt::join(places, " "));
+}
+
 // The commands on a run file, or on a model and perhaps its data.
 template <typename Command>
 CommandLine command_on_one(std::string_view name, Command command,
@@ -31,9 +36,8 @@ CommandLine command_on_one(std::string_view name, Command command,
     CHECK_EQ(places.size() + overrides.size(), typed.size());
     if (places.empty() || places.size() > 2) {
         return refused(fmt::format(
-            "{} takes a run file, or MODEL and perhaps DATA, and then key=value; it got {} of "
-            "them: {}",
-            name, places.size(), fmt::join(places, " ")));
+            "{} takes a run file, or MODEL and perhaps DATA, and then key=value; {}", name,
+            describe_places(places)));
     }
     command.what = places[0];
     command.overrides = std::move(overrides);
@@ -88,7 +92,7 @@ constexpr const char* what_help =
 
 TypedTrain::TypedTrain(CLI::App& parent) {
     CLI::App* train = parent.add_subcommand("train", "Fine-tune: run.yaml, or MODEL DATA");
-    train->add_option("what", words, "run.yaml | MODEL DATA, then key=value ...")->required();
+    train->add_option("what", words, "run.yaml | MODEL DATA, then key=value ...");
     add_nvme(*train, keys);
     add_machine(*train, keys);
     train->footer(help_of_keys());
@@ -107,9 +111,10 @@ CommandLine TypedTrain::read() const {
     } else if (places.size() == 1) {
         command.run_file = places[0];
     } else {
-        return refused(fmt::format(
-            "train takes a run file, or MODEL and DATA, and then key=value; it got {} of them: {}",
-            places.size(), fmt::join(places, " ")));
+        return refused(
+            fmt::format("train takes a run file (headrace init MODEL DATA > run.yaml makes one), or "
+                        "MODEL and DATA, and then key=value; {}",
+                        describe_places(places)));
     }
     keys.add_to(command.overrides);
     return command;
@@ -118,7 +123,7 @@ CommandLine TypedTrain::read() const {
 TypedPlan::TypedPlan(CLI::App& parent) {
     CLI::App* plan = parent.add_subcommand(
         "plan", "Predict a run on a machine: what fits where, how long a step takes, what binds");
-    plan->add_option("what", words, what_help)->required();
+    plan->add_option("what", words, what_help);
     add_nvme(*plan, keys);
     plan->add_option("--machine", command.machine_file,
                      "What the machine has and how fast it is: see configs/hardware [this one, as "
@@ -145,7 +150,7 @@ CommandLine TypedPlan::read() const {
 TypedRehearse::TypedRehearse(CLI::App& parent) {
     CLI::App* rehearse = parent.add_subcommand(
         "rehearse", "Turn a few steps on a part of the model, and scale them to the whole");
-    rehearse->add_option("what", words, what_help)->required();
+    rehearse->add_option("what", words, what_help);
     add_part(*rehearse, command.block_count, command.step_count, "Steps that are measured");
     add_nvme(*rehearse, keys);
     add_machine(*rehearse, keys);
@@ -161,7 +166,7 @@ TypedTune::TypedTune(CLI::App& parent) {
         "tune",
         "Measure the few placements that are predicted to be the fastest, and write a run "
         "file with the winner");
-    tune->add_option("what", words, what_help)->required();
+    tune->add_option("what", words, what_help);
     add_nvme(*tune, keys);
     add_machine(*tune, keys);
     add_part(*tune, command.block_count, command.step_count, "Steps of each measurement");
@@ -186,7 +191,7 @@ TypedBenchStep::TypedBenchStep(CLI::App& bench) : ways(names_of_ways()) {
         "step",
         "Steps of a part of a model beside their longest lane, as planned and three other "
         "ways: many minutes");
-    step->add_option("what", words, what_help)->required();
+    step->add_option("what", words, what_help);
     add_nvme(*step, keys);
     step->add_option("--emulate", keys.emulated_file, "A machine file whose card is pretended");
     add_machine(*step, keys);

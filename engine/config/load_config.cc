@@ -502,7 +502,7 @@ Result<LoadedConfig> load_config(const std::string& path, std::vector<std::strin
     const uintmax_t size_bytes = std::filesystem::file_size(path, failure);
     if (failure) {
         return Error{ErrorCode::usage, fmt::format("cannot read the run file '{}'", path),
-                     failure.message()};
+                     failure.message() + "; headrace init MODEL DATA > run.yaml makes one"};
     }
     if (size_bytes > run_file_bytes_max) {
         return Error{ErrorCode::usage,

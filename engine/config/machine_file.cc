@@ -227,7 +227,8 @@ std::string files_beside(const std::filesystem::path& path) {
         if (entry.path().extension() == ".yaml") names.push_back(entry.path().string());
     }
     std::ranges::sort(names);
-    return names.empty() ? "" : fmt::format("; there are {}", fmt::join(names, ", "));
+    if (names.empty()) return "; name its path, such as configs/hardware/rtx4090.yaml";
+    return fmt::format("; there are {}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -278,10 +279,27 @@ Result<std::optional<MachineFile>> emulated_card(const RunConfig& config) {
     return std::optional(std::move(*card));
 }
 
-std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind) {
+std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind,
+                                  int64_t core_count) {
+    CHECK_GE(core_count, 1);
     if (cache_folder.empty()) return "";
-    const std::string name = cpu_kind.empty() ? "machine.yaml" : "machine-" + cpu_kind + ".yaml";
+    const std::string name =
+        fmt::format("machine-{}-{}cores.yaml", cpu_kind.empty() ? "unknown" : cpu_kind, core_count);
     return (std::filesystem::path(cache_folder) / name).string();
+}
+
+std::vector<std::string> measured_elsewhere(const std::string& path) {
+    std::vector<std::string> names;
+    if (path.empty()) return names;
+    const std::filesystem::path own(path);
+    std::error_code failure;
+    for (const auto& entry : std::filesystem::directory_iterator(own.parent_path(), failure)) {
+        const std::string name = entry.path().filename().string();
+        const bool is_rates = name.starts_with("machine") && entry.path().extension() == ".yaml";
+        if (is_rates && name != own.filename()) names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
 }
 
 Result<std::optional<MachineFile>> load_measured_machine(const std::string& path) {

@@ -11,7 +11,7 @@
 //   drive: {count: 2, space: 3.6TB, read_gb_per_s: 14, write_gb_per_s: 3.2, burst_gb_per_s: 11,
 //           burst: 400GB, latency_us: 100, flush_ms: 1, both_ways: 1, written_in_life: 2400TB}
 //
-// gpu.tflops: products of bf16; gpu.fp32_tflops: of fp32 and fp16, where they are slower.
+// gpu.memory, ram.memory: what a run may take. gpu.tflops: products of bf16; gpu.fp32_tflops: of fp32 and fp16, where they are slower.
 // gpu.cores and link.cores: processor cores that computing and copying keep busy, 0 on a card.
 // Without drive.space a run may take whatever it needs there.
 // Strict as a run file: unknown keys, keys given twice, missing ones, numbers out of range: one
@@ -21,6 +21,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/config/run_config.h"
 #include "offload/dtype.h"
@@ -56,9 +57,14 @@ offload::Result<std::optional<MachineFile>> emulated_card(const RunConfig& confi
 
 // Where what was measured of this very machine is kept, in the folder of what Headrace remembers
 // between runs; "" where there is no such folder. One file for each kind of processor
-// (Machine::cpu_kind): machines that share a home, or an image, do not plan by each other's rates.
-// Written by whoever measures, whole or not at all.
-std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind);
+// (Machine::cpu_kind) and number of its cores that may be used: unlike machines that share a home,
+// or an image, do not plan by each other's rates. Written by whoever measures, whole or not at all.
+std::string measured_machine_path(const std::string& cache_folder, const std::string& cpu_kind,
+                                  int64_t core_count);
+
+// Rates of other machines that lie beside that file, by name: measured under another kind of
+// processor or number of cores, or by an earlier version. None of them is planned by.
+std::vector<std::string> measured_elsewhere(const std::string& path);
 
 // The machine measured there; nothing: none was. Error: usage, for a file that cannot be used.
 offload::Result<std::optional<MachineFile>> load_measured_machine(const std::string& path);

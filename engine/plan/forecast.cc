@@ -8,6 +8,7 @@
 #include <cmath>
 #include <future>
 #include <iterator>
+#include <tuple>
 
 #include "engine/config/cores.h"
 #include "engine/data/batch_plan.h"
@@ -410,6 +411,22 @@ offload::Status check_write_limit(const RunConfig& config, const RunForecast& fo
         "raise it, lower max_steps, take more micro-batches a step, or optimizer_states=bf16"};
 }
 
+// "gpu_budget is 200 GiB and rtx4090 has 22.0 GiB".
+std::vector<std::string> large_budgets(const OffloadConfig& config, const Site& site) {
+    std::vector<std::string> lines;
+    const std::tuple<std::string_view, std::optional<uint64_t>, Tier> budgets[] = {
+        {"gpu_budget", config.gpu_budget_bytes, Tier::gpu},
+        {"ram_budget", config.ram_budget_bytes, Tier::ram},
+        {"nvme_budget", config.nvme_budget_bytes, Tier::nvme}};
+    for (const auto& [key, budget_bytes, tier] : budgets) {
+        const uint64_t capacity_bytes = site.capacity.on(tier);
+        if (budget_bytes.value_or(0) <= capacity_bytes) continue;
+        lines.push_back(fmt::format("{} is {} and {} has {}", key, format_bytes(*budget_bytes),
+                                    site.machine.name, format_bytes(capacity_bytes)));
+    }
+    return lines;
+}
+
 std::string run_line(const RunForecast& forecast, const Prices& prices) {
     const uint64_t steps = prices.step_count > 0 ? static_cast<uint64_t>(prices.step_count) : 1000;
     const double seconds = static_cast<double>(steps) * forecast.placement.forecast.step_s;
@@ -438,6 +455,8 @@ Result<RunForecast> forecast_run(const RunConfig& config, const LlamaConfig& mod
                          .job = job,
                          .placement = std::move(*placement),
                          .commit = {},
+                         .large_budgets = large_budgets(config.offload, site),
+                         .untrained = {},
                          .unseen_paths = {},
                          .remedies = {},
                          .smaller_states = {},
@@ -494,6 +513,9 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         row("memory", memory),
         on_tier(offload::Tier::gpu),
         on_tier(offload::Tier::ram)};
+    for (const std::string& line : forecast.large_budgets) {
+        lines.insert(lines.begin() + 3, row("budgets", line));
+    }
     if (best.needs.nvme_bytes > 0) lines.push_back(on_tier(offload::Tier::nvme));
     append(lines, {row("step", fmt::format("{} for {} tokens: {} tokens/s", format_seconds(step_s),
                                            format_count(forecast.tokens_per_step),
@@ -508,6 +530,7 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
     if (!gentler.empty()) lines.push_back(row("or", gentler));
     if (forecast.lora) lines.push_back(row("or LoRA", lora_line(forecast)));
     lines.push_back(row("run", run_line(forecast, prices)));
+    for (const std::string& sentence : forecast.untrained) lines.push_back(row("train", sentence));
     return lines;
 }
 

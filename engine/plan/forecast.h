@@ -64,7 +64,10 @@ struct RunForecast {
     Placement placement;
     uint64_t read_bytes = 0;  // of the drives, per step
     uint64_t written_bytes = 0;
-    std::string commit;  // describe_commit
+    std::string commit;                      // describe_commit
+    std::vector<std::string> large_budgets;  // of the run, that are more than the machine has
+    // What of it train does not do yet, each a sentence; whoever asked for the forecast knows.
+    std::vector<std::string> untrained;
     // Folders that the run names and that nobody looked at: the machine's own drives are meant.
     std::vector<std::string> unseen_paths;
     std::vector<Remedy> remedies;               // that shorten the step, the best first

@@ -89,7 +89,9 @@ std::string json_of(const RunForecast& forecast, const Prices& prices) {
                          {"nvme_read_bytes", forecast.read_bytes},
                          {"nvme_write_bytes", forecast.written_bytes},
                          {"remedies", remedies},
-                         {"smaller_states", states}};
+                         {"smaller_states", states},
+                         {"large_budgets", forecast.large_budgets},
+                         {"untrained", forecast.untrained}};
     if (forecast.at_saves) {
         json["commit_at_saves"] = {{"step_s", forecast.at_saves->step_s},
                                    {"nvme_write_bytes", forecast.at_saves->written_bytes},

@@ -115,15 +115,24 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
     // however large the budgets are.
     const uint64_t lacking_bytes = excess(needs.gpu_bytes + needs.ram_bytes, site.memory_bytes);
     std::string remedy;
-    const auto propose = [&](std::string_view key, uint64_t needed, uint64_t given) {
+    std::string beyond;  // what no budget can give
+    const auto propose = [&](std::string_view key, uint64_t needed, uint64_t given,
+                             uint64_t capacity) {
         if (needed <= given) return;
+        if (needed > capacity) {
+            beyond += fmt::format("{}{} for {}", beyond.empty() ? "" : " and ",
+                                  format_bytes(capacity), key.substr(0, key.find('_')));
+        }
         remedy += fmt::format("{}{}={}", remedy.empty() ? "" : " ", key, whole_mib(needed));
     };
-    propose("gpu_budget", needs.gpu_bytes, budgets.gpu_bytes);
-    propose("ram_budget", needs.ram_bytes, budgets.ram_bytes);
+    const Budgets& capacity = site.capacity;
+    propose("gpu_budget", needs.gpu_bytes, budgets.gpu_bytes, capacity.gpu_bytes);
+    propose("ram_budget", needs.ram_bytes, budgets.ram_bytes, capacity.ram_bytes);
     // What is free on the drives cannot be raised by a setting.
     const bool is_free_space = has_paths(config) && !config.offload.nvme_budget_bytes;
-    if (!is_free_space) propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes);
+    if (!is_free_space) {
+        propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes, capacity.nvme_bytes);
+    }
     std::string text = fmt::format("this job does not fit: at least it needs {}, {}, {}",
                                    tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
                                    tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
@@ -136,7 +145,9 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
             needs.nvme_bytes, format_bytes(budgets.nvme_bytes), budgets.nvme_bytes,
             format_bytes(needs.nvme_bytes - budgets.nvme_bytes));
     }
-    if (lacking_bytes == 0) {
+    if (!beyond.empty()) {
+        text += fmt::format("; no budget makes it fit: {} has {}", site.machine.name, beyond);
+    } else if (lacking_bytes == 0) {
         if (!remedy.empty()) text += "; it would fit with " + remedy;
     } else {
         text += fmt::format(
@@ -198,6 +209,10 @@ LlamaConfig one_block_of(const LlamaConfig& model) {
 
 uint64_t ceiling_of_free(uint64_t free_bytes) {
     return free_bytes / 5 * 4;
+}
+
+uint64_t free_of_ceiling(uint64_t ceiling_bytes) {
+    return ceiling_bytes / 4 * 5;
 }
 
 Budgets budgets_of(const OffloadConfig& config, const FreeMemory& memory) {
@@ -270,13 +285,23 @@ Site site_of(const RunConfig& config, const FreeMemory& memory, const offload::M
 
 Site site_of(const RunConfig& config, const MachineFile& file) {
     const OffloadConfig& offload = config.offload;
-    return {
+    Site site{
         .machine = file.machine,
         .ceilings = {.gpu_bytes = offload.gpu_budget_bytes.value_or(file.ceilings.gpu_bytes),
                      .ram_bytes = offload.ram_budget_bytes.value_or(file.ceilings.ram_bytes),
                      .nvme_bytes = offload.nvme_budget_bytes.value_or(file.ceilings.nvme_bytes)},
         .path_count = has_paths(config) ? static_cast<uint32_t>(offload.nvme_paths.size())
                                         : file.drive_count};
+    if (file.machine.compute_cores > 0) {
+        site.memory_bytes = free_of_ceiling(file.ceilings.gpu_bytes + file.ceilings.ram_bytes);
+        site.capacity.nvme_bytes = file.ceilings.nvme_bytes;
+    } else {
+        site.capacity = file.ceilings;
+    }
+    for (const Tier tier : offload::all_tiers) {
+        site.ceilings.on(tier) = std::min(site.ceilings.on(tier), site.capacity.on(tier));
+    }
+    return site;
 }
 
 uint64_t automatic_part_bytes(offload::Dtype dtype, uint64_t parameter_count) {

@@ -47,8 +47,10 @@ struct FreeMemory {
     uint64_t drive_bytes = unlimited_bytes;  // of the run's drives (engine/resume/store_room.h)
 };
 
-// What a run takes at most of memory that is free, where nobody says: a fifth is left over.
+// What a run takes at most of memory that is free, where nobody says: a fifth is left over; and the
+// other way round.
 uint64_t ceiling_of_free(uint64_t free_bytes);
+uint64_t free_of_ceiling(uint64_t ceiling_bytes);
 
 // Bytes per tier: ceilings, or what is needed.
 using Budgets = offload::TierBytes;
@@ -63,12 +65,16 @@ struct Site {
     Budgets ceilings;
     // Of gpu and ram together, where both are one memory.
     uint64_t memory_bytes = std::numeric_limits<uint64_t>::max();
+    // What there is of each tier: no budget is more.
+    Budgets capacity = {
+        .gpu_bytes = unlimited_bytes, .ram_bytes = unlimited_bytes, .nvme_bytes = unlimited_bytes};
     uint32_t path_count = 0;    // of the store; 0: there is no drive
     bool has_one_copy = false;  // the run is resumed from a store that keeps one of everything
 };
 // This host: the card is played by it, and `machine` are its rates.
 Site site_of(const RunConfig& config, const FreeMemory& memory, const offload::Machine& machine);
-// The machine of a file; its drives are used even where the run names no paths.
+// The machine of a file; its drives are used even where the run names no paths. A budget that is
+// more than it has is what it has; where the card is memory too, the two tiers share it.
 Site site_of(const RunConfig& config, const MachineFile& file);
 
 struct Placement {

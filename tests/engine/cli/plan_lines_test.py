@@ -66,8 +66,8 @@ class PlanLinesTest(unittest.TestCase):
         card = self.json("--machine", CARD)
         self.assertEqual(emulated["machine"], "rtx4090 (emulated)")
         self.assertEqual(emulated["ceilings"]["gpu_bytes"], card["ceilings"]["gpu_bytes"])
-        # The host's memory is all ram once it does not play the card, but for a fifth.
-        self.assertEqual(emulated["ceilings"]["ram_bytes"], 48 << 30)
+        # The host's memory is all ram once it does not play the card.
+        self.assertEqual(emulated["ceilings"]["ram_bytes"], 60 << 30)
         self.assertEqual(emulated["ceilings"]["nvme_bytes"], alone["ceilings"]["nvme_bytes"])
         self.assertLess(emulated["lanes"]["gpu"]["alone_s"], alone["lanes"]["gpu"]["alone_s"] / 100)
         self.assertNotEqual(emulated["lanes"]["cpu"], card["lanes"]["cpu"])
@@ -145,6 +145,37 @@ class PlanLinesTest(unittest.TestCase):
             outcome = self.program.run(*words, "max_length=129")
             self.assertEqual(outcome.code, 2, outcome)
             self.assertIn("128 positions", outcome.err)
+
+    def test_what_train_does_not_do_is_said(self):
+        self.assertIn("not on a card yet", self.line("train", "--machine", CARD))
+        self.assertEqual(len(self.json("--machine", CARD)["untrained"]), 1)
+        self.assertEqual(self.json("--machine", self.host)["untrained"], [])
+        self.assertEqual(self.json("--machine", self.host, f"emulate={CARD}")["untrained"], [])
+        other = self.program.run("plan", CONFIGS / "models/qwen2.5-7b.json", "--machine", self.host)
+        self.assertIn("cannot compute model_type qwen2 yet", other.out)
+
+    def test_no_budget_is_more_than_the_machine_has(self):
+        line = self.line("budgets", "--machine", CARD, "gpu_budget=200GiB")
+        self.assertIn("gpu_budget is 200 GiB and rtx4090 has 22.0 GiB", line)
+        large = self.json("--machine", CARD, "gpu_budget=200GiB")
+        self.assertEqual(large["ceilings"], self.json("--machine", CARD)["ceilings"])
+        self.assertEqual(len(large["large_budgets"]), 1)
+        outcome = self.program.run("plan", LARGE, "--machine", CARD, "max_length=4096",
+                                   "per_device_train_batch_size=64")
+        self.assertEqual(outcome.code, 3)
+        self.assertIn("no budget makes it fit: rtx4090 has 22.0 GiB for gpu", outcome.err)
+        self.assertNotIn("gpu_budget=", outcome.err)
+        # Of a host both are one memory: either may have most of it, the two not more.
+        most = self.json("--machine", self.host, "gpu_budget=50GiB", "ram_budget=10GiB")
+        self.assertEqual(most["ceilings"]["gpu_bytes"], 50 << 30)
+        self.assertEqual(most["large_budgets"], [])
+
+    def test_what_a_run_file_says_in_vain_is_told_apart_from_the_plan(self):
+        outcome = self.program.run("plan", LARGE, "--machine", CARD, "--json",
+                                   "save_strategy=steps")
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertIn("note: save_strategy: ", outcome.err)
+        json.loads(outcome.out)
 
     def test_no_number_has_an_exponent_and_small_ones_are_told(self):
         for words in ((), ("max_length=2",), ("max_length=4096", "gradient_accumulation_steps=64"),

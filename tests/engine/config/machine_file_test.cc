@@ -134,17 +134,22 @@ TEST(MachineFile, AMissingFileNamesThoseBeside) {
 }
 
 TEST(MachineFile, WhatWasMeasuredOfThisMachineIsFoundWhereItIsWritten) {
-    EXPECT_EQ(measured_machine_path("", "a-1-2"), "") << "no folder, nothing to find";
+    EXPECT_EQ(measured_machine_path("", "a-1-2", 2), "") << "no folder, nothing to find";
     const std::string folder = testing::TempDir() + "measured_machine";
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
-    const std::string path = measured_machine_path(folder, "a-1-2");
+    const std::string path = measured_machine_path(folder, "a-1-2", 2);
     EXPECT_FALSE(load_measured_machine("").value().has_value());
     EXPECT_FALSE(load_measured_machine(path).value().has_value());
     std::ofstream(path) << whole;
     EXPECT_EQ(load_measured_machine(path).value().value().machine.name, "desk");
-    EXPECT_FALSE(load_measured_machine(measured_machine_path(folder, "a-1-3")).value())
-        << "a home that unlike processors share";
+    EXPECT_TRUE(measured_elsewhere(path).empty());
+    for (const std::string& other :
+         {measured_machine_path(folder, "a-1-3", 2), measured_machine_path(folder, "a-1-2", 8)}) {
+        EXPECT_FALSE(load_measured_machine(other).value()) << "a home that unlike machines share";
+        EXPECT_EQ(measured_elsewhere(other),
+                  std::vector{std::filesystem::path(path).filename().string()});
+    }
     std::ofstream(path) << "half a fi";
     const auto broken = load_measured_machine(path);
     ASSERT_FALSE(broken.ok());
