@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 namespace headrace::offload {
 
@@ -14,6 +15,19 @@ std::vector<Tier> part_tiers(const Workload& workload, const TierShares& shares)
     const Layout& layout = workload.layout;
     return first_items_nearest(shares, static_cast<uint32_t>(layout.parts.size()),
                                layout.layers.front().part_count);
+}
+
+// The same of states. An update reads and writes them in ram, so nothing is nearer; those on the
+// gpu cross the link both ways.
+std::vector<Tier> state_tiers(const Workload& workload, TierShares shares) {
+    const auto swapped = [](Tier tier) {
+        if (tier == Tier::nvme) return tier;
+        return tier == Tier::ram ? Tier::gpu : Tier::ram;
+    };
+    std::swap(shares.share_of_tier[0], shares.share_of_tier[1]);
+    std::vector<Tier> tiers = part_tiers(workload, shares);
+    std::ranges::transform(tiers, tiers.begin(), swapped);
+    return tiers;
 }
 
 // The same of weights, where a layer that is on the gpu is there as a whole.
@@ -41,7 +55,7 @@ void place_parts(const PlanContext& context, const Choice& choice, Plan& plan) {
     const TierShares parameters = wanted(choice.hi, fixed.parameters);
     const std::vector<Tier> hi = parameters.share(Tier::gpu) > 0 ? layer_tiers(workload, parameters)
                                                                  : part_tiers(workload, parameters);
-    const std::vector<Tier> opt = part_tiers(workload, wanted(choice.opt, fixed.optimizer));
+    const std::vector<Tier> opt = state_tiers(workload, wanted(choice.opt, fixed.optimizer));
     std::vector<Tier> stash;
     if (fixed.stash) stash = nearest_first(*fixed.stash, part_count);
     for (uint32_t part = 0; part < part_count; ++part) {

@@ -22,8 +22,10 @@ struct KeptCounts {
 
 // What a run fixes; what is empty is the planner's to choose.
 struct Fixed {
-    std::optional<TierShares> parameters;  // homes of hi: by part, but by layer if some are on gpu
-    std::optional<TierShares> optimizer;   // homes of opt, by part
+    // Homes of hi, by part, those of the first layer first; if some are on gpu, by layer, of which
+    // the first may be the largest.
+    std::optional<TierShares> parameters;
+    std::optional<TierShares> optimizer;  // homes of opt, by part; the first layer's in ram first
     // Homes of act, by boundary: the last ones, which backward wants first, are the nearest.
     std::optional<TierShares> activations;
     // Homes of stash, by part: the first ones, which the next forward wants first, are the nearest.

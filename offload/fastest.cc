@@ -14,6 +14,9 @@ constexpr double worth_simulating = 0.995;
 constexpr double worth_following = 0.999;
 // Ripples of the step over that share are this wide, in steps of twice_grid.
 constexpr int misses_max = 2;
+// The bound counts bytes and rates, not how far ahead a ring reads. With one slot the step is above
+// it by about this share, and by less with more.
+constexpr double wait_of_one_slot = 0.04;
 // A step this near to its bound is not made shorter by another share of updates computed twice.
 constexpr double is_at_bound = 1.003;
 
@@ -23,11 +26,10 @@ class Race {
         : room_(room), question_(room.question()), best_s_(question_.worth_s) {}
 
     std::vector<Candidate> run(std::vector<Promise> promises) {
-        std::ranges::stable_sort(promises, {}, &Promise::bound_s);
+        std::ranges::stable_sort(promises, {}, expected_s);
         for (const Promise& one : promises) {
             if (is_over()) break;
-            if (!is_worth_simulating(one.bound_s)) break;  // nor are those that follow
-            enter(one);
+            if (is_worth_simulating(one.bound_s)) enter(one);
         }
         CHECK_LE(candidates_.size(), question_.simulation_count_max);
         std::ranges::stable_sort(
@@ -36,25 +38,26 @@ class Race {
     }
 
   private:
+    static double expected_s(const Promise& one) {
+        return one.bound_s * (1 + wait_of_one_slot / one.choice.ring_slots);
+    }
     bool is_over() const { return candidates_.size() >= question_.simulation_count_max; }
     bool is_worth_simulating(double bound_s) const { return bound_s < worth_simulating * best_s_; }
 
     // The step over the share of updates computed twice has one valley, with ripples: from where
-    // the bound is the least, which knows no latency and so is early, it is followed downwards.
+    // the bound is the least it is followed both ways: a promise that is no better there can be so
+    // at another share.
     void enter(const Promise& one) {
-        const double before_s = best_s_;
         const double step_s = simulate_it(one.choice);
         if (!has_open_share(question_, one.choice)) return;
         if (step_s <= is_at_bound * one.bound_s) return;
-        const bool is_better = step_s < before_s;
-        follow(one.choice, twice_grid, is_better ? misses_max : 1);
-        if (is_better) follow(one.choice, -twice_grid, misses_max);
+        for (const double direction : {twice_grid, -twice_grid}) follow(one.choice, direction);
     }
 
-    void follow(Choice choice, double direction, int miss_count_max) {
+    void follow(Choice choice, double direction) {
         choice.twice_share += direction;
         for (int misses = 0;
-             misses < miss_count_max && choice.twice_share >= 0 && choice.twice_share <= 1;
+             misses < misses_max && choice.twice_share >= 0 && choice.twice_share <= 1;
              choice.twice_share += direction) {
             if (!improves(choice)) misses++;
         }

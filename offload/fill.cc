@@ -81,7 +81,11 @@ void cache_parts(const Room& room, Choice& choice) {
         choice.cached_share = (low + high) / 2;
         (room.has_room_for(choice) ? low : high) = choice.cached_share;
     }
+    choice.cached_share = 0;
+    const std::vector<PartHomes> uncached = room.plan_of(choice).homes;
     choice.cached_share = low;
+    // There was no room for a part, or none whose place it would be.
+    if (room.plan_of(choice).homes == uncached) choice.cached_share = 0;
 }
 
 void bring_activations_near(const Room& room, Tier nearest, Choice& choice) {

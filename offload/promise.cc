@@ -89,14 +89,16 @@ class Promises {
         return {};
     }
 
-    // With a long read-ahead and a short one (none, where that left no layer room to keep), with
-    // gradients where there is room and on the drive.
+    // With a long read-ahead, a shorter one and a short one (none, where that left no layer room to
+    // keep), with gradients where there is room and on the drive.
     Status promise_on_drive(const Homes& homes) {
         const std::vector<uint32_t> long_rings = {8, 6, 4, 3, 2};
+        const std::vector<uint32_t> middle_rings = {4};
         const std::vector<uint32_t> short_rings = {2};
         const std::vector<uint32_t> no_rings = {1};
         keeps_nothing_ = false;
-        for (const std::vector<uint32_t>& ring_slots : {long_rings, short_rings, no_rings}) {
+        for (const std::vector<uint32_t>& ring_slots :
+             {long_rings, middle_rings, short_rings, no_rings}) {
             if (ring_slots == no_rings && !keeps_nothing_) break;
             for (const auto& stashes : {tiers({Tier::ram, Tier::nvme}), tiers({Tier::nvme})}) {
                 const auto fitting = fit(room_, reach_, {.hi = homes.hi, .opt = homes.opt},

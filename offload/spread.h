@@ -89,7 +89,7 @@ inline std::vector<Tier> nearest_first(const TierShares& shares, uint32_t item_c
 
 // The tiers of a row whose first items are wanted all at once, before anything else: those are as
 // near as the shares allow, the others have what is left, evenly. As many items on each tier as
-// nearest_first says, but for what whole items make of it.
+// nearest_first says.
 inline std::vector<Tier> first_items_nearest(const TierShares& shares, uint32_t item_count,
                                              uint32_t first_count) {
     CHECK_LE(first_count, item_count);

@@ -421,7 +421,7 @@ std::vector<std::string> large_budgets(const OffloadConfig& config, const Site& 
     for (const auto& [key, budget_bytes, tier] : budgets) {
         const uint64_t capacity_bytes = site.capacity.on(tier);
         if (budget_bytes.value_or(0) <= capacity_bytes) continue;
-        lines.push_back(fmt::format("{} is {} and {} has {}", key, format_bytes(*budget_bytes),
+        lines.push_back(fmt::format("{} is {} and {} has {}; a copy of its file can have more", key, format_bytes(*budget_bytes),
                                     site.machine.name, format_bytes(capacity_bytes)));
     }
     return lines;

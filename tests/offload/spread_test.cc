@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "offload/choice.h"
@@ -27,11 +28,12 @@ TEST(Spread, TheFirstItemsAreTheNearestAndTheOthersAreEven) {
                     if (first_count > item_count) continue;
                     const std::vector<Tier> tiers =
                         first_items_nearest(shares, item_count, first_count);
+                    const std::vector<Tier> nearest = nearest_first(shares, item_count);
                     ASSERT_EQ(tiers.size(), item_count);
                     EXPECT_TRUE(std::is_sorted(tiers.begin(), tiers.begin() + first_count));
                     for (const Tier tier : all_tiers) {
                         const double count = count_of(tiers, tier, 0, item_count);
-                        EXPECT_NEAR(count, shares.share(tier) * item_count, 2);
+                        EXPECT_EQ(count, count_of(nearest, tier, 0, item_count));
                         EXPECT_TRUE(shares.share(tier) > 0 || count == 0);
                         const double rest = count_of(tiers, tier, first_count, item_count) /
                                             std::max(1u, item_count - first_count);
@@ -69,6 +71,30 @@ TEST(Spread, TheFirstLayerIsTheNearest) {
         EXPECT_EQ(in_ram, static_cast<size_t>(std::lround(0.25 * static_cast<double>(part_count))));
     }
     EXPECT_EQ(chosen.homes, asked.homes) << "what is chosen can be written into a run file";
+}
+
+// The update reads states in ram: there they are nearest, not on the gpu. A tied embedding is the
+// first layer as any other is.
+TEST(Spread, StatesOfTheFirstLayerAreInRamBeforeTheGpu) {
+    const Workload workload =
+        small_workload({.block_count = 6, .parts_per_layer = 4, .tied = true});
+    const TierShares shares{.share_of_tier = {0.25, 0.25, 0.5}};
+    Fixed fixed;
+    fixed.parameters = fixed.optimizer = shares;
+    const Plan plan = plan_of({workload, fixed, {}, 1}, {});
+    const uint32_t first = workload.layout.layers.front().part_count;
+    std::array<size_t, 3> counts = {};
+    for (uint32_t part = 0; part < plan.homes.size(); ++part) {
+        if (part < first) {
+            EXPECT_EQ(plan.homes[part].opt, Tier::ram) << part;
+            EXPECT_EQ(plan.homes[part].hi, Tier::gpu) << "weights are wanted on the gpu";
+        }
+        ++counts[static_cast<size_t>(plan.homes[part].opt)];
+    }
+    for (const Tier tier : all_tiers) {
+        EXPECT_NEAR(static_cast<double>(counts[static_cast<size_t>(tier)]),
+                    shares.share(tier) * static_cast<double>(plan.homes.size()), 1);
+    }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ Usage: plan_lines_test.py PROGRAM
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -145,6 +146,15 @@ class PlanLinesTest(unittest.TestCase):
             outcome = self.program.run(*words, "max_length=129")
             self.assertEqual(outcome.code, 2, outcome)
             self.assertIn("128 positions", outcome.err)
+
+    def test_the_readme_shows_what_is_printed(self):
+        text = (CONFIGS.parent / "README.md").read_text()
+        words = re.search(r"headrace plan (configs/\S+ --machine \S+ \\\n.*)\n", text).group(1)
+        words = words.replace("\\", " ").split()
+        shown = re.search(r"```\n(model .*?)```", text, re.DOTALL).group(1)
+        outcome = subprocess.run([PROGRAM, "plan", *words], cwd=CONFIGS.parent, text=True,
+                                 capture_output=True, check=True)
+        self.assertEqual(outcome.stdout, shown)
 
     def test_what_train_does_not_do_is_said(self):
         self.assertIn("not on a card yet", self.line("train", "--machine", CARD))

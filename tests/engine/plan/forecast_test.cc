@@ -7,11 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "engine/models/shape.h"
 #include "engine/plan/drive_writes.h"
 #include "offload/numbers.h"
 #include "offload/units.h"
@@ -395,6 +397,59 @@ TEST(Forecast, WhatDoesNotFitIsRefusedWithItsNumbers) {
     RunConfig config = run_of(1);
     config.offload.gpu_budget_bytes = 1 * offload::gib;
     EXPECT_FALSE(forecast_run(config, shape("llama-2-13b"), machine("rtx4090")).ok());
+}
+
+// The search simulates few of the promises, and the bound by which it takes them knows nothing of
+// how far ahead a ring reads: it must not end in shorter ones than it would be told to take.
+TEST(Forecast, NoRingThatARunFixesIsFasterThanWhatIsFound) {
+    struct Row {
+        std::string model;
+        std::string machine;
+        uint64_t ram_gib;
+        uint64_t gpu_gib;
+    };
+    for (const Row& row :
+         {Row{"qwen2.5-7b", "rtx5090", 48, 30}, Row{"qwen2.5-7b", "rtx4090", 12, 22},
+          Row{"llama-3.2-1b", "rtx3090", 6, 10}, Row{"llama-3.2-1b", "rtx4090", 6, 22}}) {
+        const std::string path = HEADRACE_CONFIGS "/models/" + row.model + ".json";
+        std::ifstream file(path);
+        const LlamaConfig model =
+            parse_shape({std::istreambuf_iterator<char>(file), {}}, path).value().config;
+        RunConfig config = run_of(64);
+        config.offload.ram_budget_bytes = row.ram_gib * offload::gib;
+        config.offload.gpu_budget_bytes = row.gpu_gib * offload::gib;
+        const auto step_s = [&] {
+            return forecast_run(config, model, machine(row.machine))
+                .value()
+                .placement.forecast.step_s;
+        };
+        const double found_s = step_s();
+        for (const int64_t ring_slots : {2, 4, 8}) {
+            config.offload.advanced.ring_slots = ring_slots;
+            EXPECT_LT(found_s, 1.02 * step_s())
+                << row.model << " " << row.machine << " " << ring_slots;
+        }
+    }
+}
+
+// A share of cached parts that caches none is none.
+TEST(Forecast, WhatIsNotCachedIsNotSaid) {
+    RunConfig config = run_of(1);
+    config.offload.parameters = TierShares::all_on(Tier::nvme);
+    const RunForecast fixed =
+        forecast_run(config, shape("llama-3.2-1b"), machine("rtx4090")).value();
+    EXPECT_EQ(fixed.placement.choice.cached_share, 0);
+    EXPECT_THAT(text_of(fixed), Not(HasSubstr("cached")));
+    RunConfig coarse = run_of(1);
+    coarse.offload.gpu_budget_bytes = 6 * offload::gib;
+    coarse.offload.ram_budget_bytes = 4 * offload::gib;
+    coarse.offload.advanced.part_bytes = 256 * offload::mib;
+    const Placement best =
+        forecast_run(coarse, shape("llama-3.2-1b"), machine("rtx3090")).value().placement;
+    const bool is_any_near = std::ranges::any_of(best.plan.homes, [](const auto& homes) {
+        return homes.hi == Tier::ram || homes.opt == Tier::ram;
+    });
+    EXPECT_EQ(best.choice.cached_share > 0, is_any_near);
 }
 
 }  // namespace
