@@ -36,7 +36,7 @@ struct Question {
     CommitRule commits{};
     // What the store takes for the slots on nvme; empty: what they hold.
     std::function<uint64_t(const SlotTable&)> store_bytes{};
-    size_t simulation_count_max = 36;
+    size_t simulation_count_max = 100;
     // Candidates whose bound is no better are passed over, and may leave no answer.
     double worth_s = std::numeric_limits<double>::infinity();
 };

@@ -71,10 +71,10 @@ std::vector<std::string> take_paths_of_elsewhere(const PlanCommand& command, Run
 std::vector<std::string> untrained(const RunConfig& config, const Shape& shape,
                                    const MachineFile& machine) {
     std::vector<std::string> sentences;
+    CHECK(!shape.model_type.empty());
     if (!shape.trains) {
         sentences.push_back(fmt::format(
-            "cannot compute model_type {} yet: planned from its shape alone",
-            shape.model_type));
+            "cannot compute model_type {} yet: planned from its shape alone", shape.model_type));
     }
     if (machine.machine.compute_cores == 0 && config.emulate.empty()) {
         sentences.emplace_back(

@@ -35,9 +35,9 @@ CommandLine command_on_one(std::string_view name, Command command,
     auto [places, overrides] = split(typed);
     CHECK_EQ(places.size() + overrides.size(), typed.size());
     if (places.empty() || places.size() > 2) {
-        return refused(fmt::format(
-            "{} takes a run file, or MODEL and perhaps DATA, and then key=value; {}", name,
-            describe_places(places)));
+        return refused(
+            fmt::format("{} takes a run file, or MODEL and perhaps DATA, and then key=value; {}",
+                        name, describe_places(places)));
     }
     command.what = places[0];
     command.overrides = std::move(overrides);
@@ -112,8 +112,8 @@ CommandLine TypedTrain::read() const {
         command.run_file = places[0];
     } else {
         return refused(
-            fmt::format("train takes a run file (headrace init MODEL DATA > run.yaml makes one), or "
-                        "MODEL and DATA, and then key=value; {}",
+            fmt::format("train takes a run file (headrace init MODEL DATA > run.yaml makes one), "
+                        "or MODEL and DATA, and then key=value; {}",
                         describe_places(places)));
     }
     keys.add_to(command.overrides);

@@ -177,6 +177,7 @@ void Loader::set_key(const Key& key, const Setting& setting) {
     const RunConfig before = loaded.config;
     const std::string wrong = set_value(loaded.config, key, setting.value);
     if (!wrong.empty()) {
+        CHECK(loaded.config == before);
         const bool is_path = name == "resume_from_checkpoint";
         return fault(setting.origin, setting.name,
                      wrong + (is_path ? ": true goes on with the run in output_dir, where its "
@@ -220,6 +221,7 @@ bool Loader::set_foreign(const Setting& setting) {
                               setting.name.starts_with(std::string(foreign.name) + ".");
         if (!is_named) continue;
         if (is_empty(setting.value)) return true;
+        CHECK(!foreign.refusal.empty() || foreign.accepted == "*");
         const std::optional<bool> is_on = switch_in(setting.value);
         const std::string_view word = is_on == true ? "true" : "false";
         if (accepts(foreign, setting.value.text) || (is_on && accepts(foreign, word))) {

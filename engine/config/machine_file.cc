@@ -292,6 +292,7 @@ std::vector<std::string> measured_elsewhere(const std::string& path) {
     std::vector<std::string> names;
     if (path.empty()) return names;
     const std::filesystem::path own(path);
+    CHECK(own.has_parent_path());
     std::error_code failure;
     for (const auto& entry : std::filesystem::directory_iterator(own.parent_path(), failure)) {
         const std::string name = entry.path().filename().string();

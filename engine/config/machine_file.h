@@ -11,7 +11,8 @@
 //   drive: {count: 2, space: 3.6TB, read_gb_per_s: 14, write_gb_per_s: 3.2, burst_gb_per_s: 11,
 //           burst: 400GB, latency_us: 100, flush_ms: 1, both_ways: 1, written_in_life: 2400TB}
 //
-// gpu.memory, ram.memory: what a run may take. gpu.tflops: products of bf16; gpu.fp32_tflops: of fp32 and fp16, where they are slower.
+// gpu.memory, ram.memory: what a run may take.
+// gpu.tflops: products of bf16; gpu.fp32_tflops: of fp32 and fp16, where they are slower.
 // gpu.cores and link.cores: processor cores that computing and copying keep busy, 0 on a card.
 // Without drive.space a run may take whatever it needs there.
 // Strict as a run file: unknown keys, keys given twice, missing ones, numbers out of range: one

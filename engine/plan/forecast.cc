@@ -420,10 +420,13 @@ std::vector<std::string> large_budgets(const OffloadConfig& config, const Site& 
         {"nvme_budget", config.nvme_budget_bytes, Tier::nvme}};
     for (const auto& [key, budget_bytes, tier] : budgets) {
         const uint64_t capacity_bytes = site.capacity.on(tier);
+        CHECK_GE(capacity_bytes, site.ceilings.on(tier));
         if (budget_bytes.value_or(0) <= capacity_bytes) continue;
-        lines.push_back(fmt::format("{} is {} and {} has {}; a copy of its file can have more", key, format_bytes(*budget_bytes),
-                                    site.machine.name, format_bytes(capacity_bytes)));
+        lines.push_back(fmt::format("{} is {} and {} has {}; a copy of its file can have more", key,
+                                    format_bytes(*budget_bytes), site.machine.name,
+                                    format_bytes(capacity_bytes)));
     }
+    CHECK_LE(lines.size(), offload::all_tiers.size());
     return lines;
 }
 

@@ -212,6 +212,7 @@ uint64_t ceiling_of_free(uint64_t free_bytes) {
 }
 
 uint64_t free_of_ceiling(uint64_t ceiling_bytes) {
+    CHECK_LE(ceiling_bytes, unlimited_bytes);
     return ceiling_bytes / 4 * 5;
 }
 
@@ -300,6 +301,7 @@ Site site_of(const RunConfig& config, const MachineFile& file) {
     }
     for (const Tier tier : offload::all_tiers) {
         site.ceilings.on(tier) = std::min(site.ceilings.on(tier), site.capacity.on(tier));
+        CHECK_LE(site.ceilings.on(tier), site.capacity.on(tier));
     }
     return site;
 }

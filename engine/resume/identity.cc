@@ -145,6 +145,7 @@ std::string permissions_for(const Identity& saved, const Identity& now, AllowedC
         !refusals(saved, now, {.states = true, .arithmetic = false}).empty()) {
         words.emplace_back("allow_other_numerics=true (other bits than it would have had)");
     }
+    CHECK_LE(words.size(), 2u);
     return fmt::format("{}", fmt::join(words, " and "));
 }
 
@@ -269,6 +270,7 @@ Identity identity_after(int64_t attempts, const Saved& saved, const Identity& no
         fmt::format("after step {}: {}", saved.progress.attempts, fmt::join(changes, ", "));
     other.moves.push_back(move.substr(0, move_bytes_max));
     if (other.moves.size() > moves_max) other.moves.erase(other.moves.begin() + 1);
+    CHECK_LE(other.moves.size(), moves_max);
     return other;
 }
 
