@@ -181,7 +181,7 @@ DoctorRow row_of_rates(const Environment& environment) {
     DoctorRow row{.name = "rates", .fact = "measured, " + path, .remedy = {}};
     const auto measured = load_measured_machine(path);
     if (measured && *measured) return row;
-    row.state = State::slower;
+    row.state = measured ? State::slower : State::missing;
     row.remedy = "headrace doctor --probe --nvme FOLDER measures them, for plans and placements";
     row.fact = measured
                    ? "not measured: train places by nominal ones" + say_rates_elsewhere(environment)

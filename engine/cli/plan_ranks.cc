@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/plan/placement.h"
 #include "offload/check.h"
 #include "offload/state_format.h"
 #include "offload/units.h"
@@ -57,7 +58,8 @@ Result<std::string> judge_ranks(const PlanCommand& command, const RunConfig& con
                                  name_of(states.weights)),
                      ""};
     }
-    const offload::Judgement judgement = judge(states, machine.ceilings);
+    const offload::TierBytes ceilings = site_of(config, machine).ceilings;
+    const offload::Judgement judgement = judge(states, ceilings);
     const std::string better = judgement.better ? describe(*judgement.better) : "";
     const std::string asked = fmt::format("{} ranks, {}", command.rank_count, describe(states));
     switch (judgement.fit) {
@@ -69,9 +71,8 @@ Result<std::string> judge_ranks(const PlanCommand& command, const RunConfig& con
     }
     return Error{ErrorCode::does_not_fit,
                  fmt::format("{}; a card of {} has {}, a node {} of ram and {} of drives", asked,
-                             machine.machine.name, format_bytes(machine.ceilings.gpu_bytes),
-                             format_bytes(machine.ceilings.ram_bytes),
-                             format_bytes(machine.ceilings.nvme_bytes)),
+                             machine.machine.name, format_bytes(ceilings.gpu_bytes),
+                             format_bytes(ceilings.ram_bytes), format_bytes(ceilings.nvme_bytes)),
                  better.empty() ? "nothing makes it fit but more cards, memory or drives"
                                 : "the nearest that fits: " + better};
 }

@@ -210,9 +210,9 @@ Result<std::optional<MachineFile>> read_rates(const RunConfig& config,
 std::string say_rates_elsewhere(const Environment& environment) {
     const std::vector<std::string> names = measured_elsewhere(environment.measured_machine);
     if (names.empty()) return "";
-    return fmt::format(" ({} of {} are of another processor or number of cores)",
-                       fmt::join(names, ", "),
-                       fs::path(environment.measured_machine).parent_path().string());
+    return fmt::format(" ({} has {}, of another processor or number of cores)",
+                       fs::path(environment.measured_machine).parent_path().string(),
+                       fmt::join(names, ", "));
 }
 
 Result<ModelShape> read_model_shape(const std::string& model, const Environment& environment) {

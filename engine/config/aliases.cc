@@ -100,6 +100,7 @@ constexpr std::string_view no_optimizer_section =
 constexpr std::string_view own_evaluation =
     "with eval_data the loss is measured at the start, at the end and every eval_steps";
 constexpr std::string_view own_reading = "the data are tokenized once and mapped from then on";
+constexpr std::string_view no_effect = "it has no effect here";
 constexpr std::string_view no_hub = "nothing is uploaded: write false or remove it";
 constexpr std::string_view no_trackers =
     "trackers are not supported yet: remove it; output_dir/metrics.jsonl has every number";
@@ -170,6 +171,24 @@ constexpr ForeignSetting foreign_settings[] = {
     {"load_best_model_at_end", "false", "", "not supported yet: remove it"},
     {"report_to", "none", "", no_trackers},
     {"wandb_project", "", "", no_trackers},
+    {"wandb_entity", "", "", no_trackers},
+    {"logging_dir", "*", no_effect, ""},
+    {"run_name", "*", no_effect, ""},
+    {"ddp_timeout", "*", no_effect, ""},
+    {"overwrite_cache", "*", no_effect, ""},
+    {"plot_loss", "*", no_effect, ""},
+    {"trust_remote_code", "*", "no code of a model is run here", ""},
+    {"model_type", "*", "the model's own config.json says it", ""},
+    {"tokenizer_type", "*", "the model's own files say it", ""},
+    {"strict", "*", no_effect, ""},
+    {"train_on_inputs", "false", "", "only answers are trained: remove it, or prepare text"},
+    {"label_smoothing_factor", "0|0.0", "", "not supported yet: remove it"},
+    {"neftune_noise_alpha", "", "", "not supported yet: remove it"},
+    {"early_stopping_patience", "", "", "not supported yet: remove it"},
+    {"pure_bf16", "false", "", no_other_precision},
+    {"evals_per_epoch", "", "", "evaluation is by steps: set eval_steps and remove it"},
+    {"saves_per_epoch", "", "", no_saves},
+    {"max_samples", "", "", "every sample of the file is used: shorten the file, or max_steps"},
     {"push_to_hub", "false", "", no_hub},
     {"hub_model_id", "", "", no_hub},
     {"deepspeed", "", "",

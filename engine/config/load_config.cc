@@ -52,6 +52,12 @@ bool is_optimizer_section(const std::string& name, const YamlValue& value) {
         value.keys, [](const std::string& key) { return key == "type" || key == "params"; });
 }
 
+bool is_optimizer(const std::string& name) {
+    constexpr std::string_view words[] = {"adam", "lion", "sgd", "adafactor", "adagrad", "muon"};
+    return std::ranges::any_of(
+        words, [&](std::string_view word) { return name.find(word) != std::string::npos; });
+}
+
 // `adapter:` and `adapter: ""` say nothing, as null does.
 bool is_empty(const YamlValue& value) {
     return value.kind == YamlValue::Kind::null || value.is("");
@@ -102,7 +108,8 @@ class Loader {
             value.text = value_text;
         }
         const std::string name = text.substr(0, equals);
-        if (is_section(name) && value.kind == YamlValue::Kind::map) {
+        const bool is_ours = is_section(name) && value.kind == YamlValue::Kind::map;
+        if (is_ours || is_precision_section(name, value) || is_optimizer_section(name, value)) {
             add_section(value, name + ".", "");
         } else {
             set({name, value, std::string(command_line)});
@@ -139,6 +146,7 @@ class Loader {
     void check_commits();
 
     std::set<std::string> set_from_file_;
+    bool has_bf16_off_ = false;
 };
 
 std::string_view without_offload(std::string_view name) {
@@ -163,7 +171,7 @@ void Loader::set(const Setting& setting) {
     CHECK(!setting.name.empty());
     if (set_switch_alias(setting)) return;
     // LLaMA-Factory, axolotl: `optimizer: adamw_torch` names an algorithm, not a tier.
-    const bool is_algorithm = setting.name == "optimizer" && setting.value.text.starts_with("adam");
+    const bool is_algorithm = setting.name == "optimizer" && is_optimizer(setting.value.text);
     const Key* key = is_algorithm ? nullptr : key_meant(setting.name);
     if (key != nullptr) {
         set_key(*key, setting);
@@ -202,7 +210,9 @@ bool Loader::set_switch_alias(const Setting& setting) {
             const Key* key = find_key(alias.key);
             CHECK(key != nullptr);
             set_key(*key, meant);
-        } else if (!is_on && !is_empty(setting.value) && !setting.value.is("auto")) {
+        } else if (is_on == false) {
+            has_bf16_off_ |= setting.name.starts_with("bf16");
+        } else if (!is_empty(setting.value) && !setting.value.is("auto")) {
             fault(setting.origin, setting.name,
                   "must be true or false, but is " + setting.value.description());
         }
@@ -260,6 +270,9 @@ void Loader::fill_defaults() {
     }
     if (!is_given("per_device_eval_batch_size")) {
         config.per_device_eval_batch_size = config.per_device_train_batch_size;
+    }
+    if (has_bf16_off_ && !is_given("dtype")) {
+        note("bf16: false leaves dtype at its default, which is bf16: dtype: fp32 is the other");
     }
     if (!is_given("offload.gradients")) config.offload.gradients = config.dtype;
 }

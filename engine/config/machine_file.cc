@@ -296,7 +296,8 @@ std::vector<std::string> measured_elsewhere(const std::string& path) {
     std::error_code failure;
     for (const auto& entry : std::filesystem::directory_iterator(own.parent_path(), failure)) {
         const std::string name = entry.path().filename().string();
-        const bool is_rates = name.starts_with("machine") && entry.path().extension() == ".yaml";
+        const bool is_rates = (name.starts_with("machine-") || name == "machine.yaml") &&
+                              entry.path().extension() == ".yaml" && entry.is_regular_file(failure);
         if (is_rates && name != own.filename()) names.push_back(name);
     }
     std::ranges::sort(names);
@@ -309,8 +310,11 @@ Result<std::optional<MachineFile>> load_measured_machine(const std::string& path
         return std::optional<MachineFile>();
     }
     Result<MachineFile> file = load_machine(path);
-    if (!file) return file.error();
-    return std::optional<MachineFile>(std::move(*file));
+    if (file) return std::optional<MachineFile>(std::move(*file));
+    Error error = wrap(file.error(), "the rates measured of this machine");
+    error.cause +=
+        "; headrace doctor --probe measures them anew, without the file they are not known";
+    return error;
 }
 
 }  // namespace headrace::engine

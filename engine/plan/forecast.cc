@@ -422,11 +422,17 @@ std::vector<std::string> large_budgets(const OffloadConfig& config, const Site& 
         const uint64_t capacity_bytes = site.capacity.on(tier);
         CHECK_GE(capacity_bytes, site.ceilings.on(tier));
         if (budget_bytes.value_or(0) <= capacity_bytes) continue;
-        lines.push_back(fmt::format("{} is {} and {} has {}; a copy of its file can have more", key,
-                                    format_bytes(*budget_bytes), site.machine.name,
-                                    format_bytes(capacity_bytes)));
+        lines.push_back(fmt::format("{} is {} and {} has {}", key, format_bytes(*budget_bytes),
+                                    site.machine.name, format_bytes(capacity_bytes)));
     }
-    CHECK_LE(lines.size(), offload::all_tiers.size());
+    const uint64_t both_bytes = site.ceilings.gpu_bytes + site.ceilings.ram_bytes;
+    if (both_bytes > site.memory_bytes) {
+        lines.push_back(fmt::format(
+            "gpu_budget and ram_budget are {} together and {} has {}, of "
+            "which the card is a part",
+            format_bytes(both_bytes), site.machine.name, format_bytes(site.memory_bytes)));
+    }
+    CHECK_LE(lines.size(), offload::all_tiers.size() + 1);
     return lines;
 }
 
@@ -516,9 +522,9 @@ std::vector<std::string> describe(const RunForecast& forecast, const Prices& pri
         row("memory", memory),
         on_tier(offload::Tier::gpu),
         on_tier(offload::Tier::ram)};
-    for (const std::string& line : forecast.large_budgets) {
-        lines.insert(lines.begin() + 3, row("budgets", line));
-    }
+    std::vector<std::string> budgets;
+    for (const std::string& line : forecast.large_budgets) budgets.push_back(row("budgets", line));
+    lines.insert(lines.begin() + 3, budgets.begin(), budgets.end());
     if (best.needs.nvme_bytes > 0) lines.push_back(on_tier(offload::Tier::nvme));
     append(lines, {row("step", fmt::format("{} for {} tokens: {} tokens/s", format_seconds(step_s),
                                            format_count(forecast.tokens_per_step),

@@ -170,7 +170,11 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
             "; or let blocks that find no room be computed again in backward: "
             "gradient_checkpointing=auto";
     }
-    if (site.path_count == 0) text += "; or name drives: --nvme PATH, or nvme_paths=[PATH]";
+    if (site.path_count == 0 && capacity.nvme_bytes > 0) {
+        text += "; or name drives: --nvme PATH, or nvme_paths=[PATH]";
+    } else if (site.path_count == 0) {
+        text += fmt::format("; {} has no drive: its file names none", site.machine.name);
+    }
     return {ErrorCode::does_not_fit, std::move(text), ""};
 }
 
@@ -352,9 +356,15 @@ Placement placement_of(Workload workload, offload::Answer answer, uint64_t part_
     return placement;
 }
 
+// A placement, or what the nearest one would need.
+struct Found {
+    std::optional<Placement> placement{};
+    Budgets nearest{};
+};
+
 // With so many copies of what is durable, if nothing commits while steps are under way.
-Result<Placement> place_with(offload::Copies copies, const Job& job, const RunConfig& config,
-                             const Site& site) {
+Result<Found> look_for(offload::Copies copies, const Job& job, const RunConfig& config,
+                       const Site& site) {
     const offload::Effort effort = effort_of(job.config, job.row_count_max, job.column_count_max);
     uint64_t least = std::numeric_limits<uint64_t>::max();
     Budgets nearest;
@@ -366,7 +376,8 @@ Result<Placement> place_with(offload::Copies copies, const Job& job, const RunCo
         Result<offload::Findings> found = search(question);
         if (!found) return found.error();
         if (found->answer) {
-            return placement_of(std::move(*workload), std::move(*found->answer), part_bytes, site);
+            return Found{.placement = placement_of(std::move(*workload), std::move(*found->answer),
+                                                   part_bytes, site)};
         }
         const uint64_t missing = missing_of(found->nearest, site);
         if (missing < least) {
@@ -375,20 +386,86 @@ Result<Placement> place_with(offload::Copies copies, const Job& job, const RunCo
         }
         if (missing > ring_bytes_per_part_byte * part_bytes) break;
     }
-    return does_not_fit(job, config, nearest, site);
+    return Found{.nearest = nearest};
+}
+
+// Needs that were found with more on nvme than they take. With just so much the search may begin
+// elsewhere, and find nothing: then a little more is needed.
+Budgets enough_nvme(offload::Copies copies, const Job& job, const RunConfig& config, Site site,
+                    Budgets needs) {
+    constexpr int attempts_max = 3;
+    for (int attempt = 0; attempt < attempts_max; ++attempt) {
+        site.ceilings.nvme_bytes = offload::align_up(needs.nvme_bytes, offload::mib);
+        const Result<Found> again = look_for(copies, job, config, site);
+        if (!again || again->placement) break;
+        needs.nvme_bytes = std::max(needs.nvme_bytes + 1, again->nearest.nvme_bytes);
+    }
+    return needs;
+}
+
+// The nearest to the budgets may want what the machine does not have. The job may fit where it is
+// farther from them: with a larger store, or with all that there is. Else `nearest`.
+Budgets needs_with_more(offload::Copies copies, const Job& job, const RunConfig& config,
+                        const Site& site, const Budgets& nearest) {
+    if (site.path_count == 0 || shortfall(nearest, site.capacity) == 0) return nearest;
+    for (const uint64_t nvme_bytes : {site.capacity.nvme_bytes, unlimited_bytes}) {
+        for (const bool has_all : {false, true}) {
+            Site more = site;
+            if (has_all) more.ceilings = site.capacity;
+            more.ceilings.nvme_bytes = nvme_bytes;
+            const Result<Found> found = look_for(copies, job, config, more);
+            if (!found || !found->placement) continue;
+            return enough_nvme(copies, job, config, more, found->placement->needs);
+        }
+    }
+    return nearest;
+}
+
+Result<Placement> place_with(offload::Copies copies, const Job& job, const RunConfig& config,
+                             const Site& site) {
+    Result<Found> found = look_for(copies, job, config, site);
+    if (!found) return found.error();
+    if (found->placement) return std::move(*found->placement);
+    const Budgets needs = needs_with_more(copies, job, config, site, found->nearest);
+    return does_not_fit(job, config, needs, site);
+}
+
+bool fits_with(offload::Copies copies, const Job& job, const RunConfig& config, const Site& site) {
+    const Result<Found> found = look_for(copies, job, config, site);
+    return found && found->placement;
 }
 
 // Where two copies of everything do not fit, one may.
 offload::Error with_one_copy(offload::Error refusal, const Job& job, const RunConfig& config,
                              const Site& site) {
+    if (config.offload.commit == CommitMode::at_saves && !config.save_steps) return refusal;
     RunConfig changed = config;
     changed.offload.commit = CommitMode::at_saves;
     changed.save_steps.reset();
-    if (!place_with(offload::Copies::one, job, changed, site)) return refusal;
+    if (!fits_with(offload::Copies::one, job, changed, site)) return refusal;
     refusal.what += fmt::format(
         "; or with commit=at_saves{}: the store then keeps one copy of everything, and a run can "
         "be resumed where it was stopped, but not after a crash",
         config.save_steps ? " and without save_steps" : "");
+    return refusal;
+}
+
+// And what else would: smaller states, and tiers that the planner chooses.
+offload::Error with_other_settings(offload::Error refusal, const Job& job, const RunConfig& config,
+                                   const Site& site) {
+    const auto fits = [&](const RunConfig& changed) {
+        return fits_with(offload::Copies::two, job, changed, site);
+    };
+    RunConfig smaller = config;
+    smaller.offload.optimizer_states = offload::StateFormat::int8;
+    if (config.offload.optimizer_states != offload::StateFormat::int8 && fits(smaller)) {
+        refusal.what += "; or with optimizer_states=int8";
+    }
+    RunConfig open = config;
+    open.offload.parameters = open.offload.optimizer = open.offload.activations = std::nullopt;
+    if (open != config && fits(open)) {
+        refusal.what += "; or with parameters, optimizer and activations left to the planner";
+    }
     return refusal;
 }
 
@@ -402,9 +479,13 @@ Result<Placement> place(const Job& job, const RunConfig& config, const Site& sit
     if (may_keep_one && site.has_one_copy) return place_with(Copies::one, job, config, site);
     Result<Placement> placed = place_with(Copies::two, job, config, site);
     if (placed || placed.error().code != ErrorCode::does_not_fit) return placed;
-    if (may_keep_one) return place_with(Copies::one, job, config, site);
-    if (site.path_count == 0) return placed;
-    return with_one_copy(placed.error(), job, config, site);
+    if (may_keep_one) {
+        placed = place_with(Copies::one, job, config, site);
+        if (placed || placed.error().code != ErrorCode::does_not_fit) return placed;
+    }
+    offload::Error refusal = placed.error();
+    if (site.path_count > 0) refusal = with_one_copy(std::move(refusal), job, config, site);
+    return with_other_settings(std::move(refusal), job, config, site);
 }
 
 namespace {

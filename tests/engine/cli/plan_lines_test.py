@@ -180,6 +180,24 @@ class PlanLinesTest(unittest.TestCase):
         self.assertEqual(most["ceilings"]["gpu_bytes"], 50 << 30)
         self.assertEqual(most["large_budgets"], [])
 
+    def test_what_makes_a_job_fit_is_found_far_from_its_budgets(self):
+        def refusal(*words):
+            outcome = self.program.run("plan", LARGE, "--machine", CARD, *words)
+            self.assertEqual(outcome.code, 3, outcome)
+            return outcome.err
+        for budgets in (["nvme_budget=20GiB"], ["nvme_budget=160GiB", "ram_budget=4GiB"]):
+            text = refusal(*budgets)
+            self.assertNotIn("no budget", text)
+            self.assertIn("or with commit=at_saves", refusal("nvme_budget=160GiB"))
+            proposed = re.search(r"it would fit with ((?:\w+=\d+MiB ?)+)", text).group(1).split()
+            self.json("--machine", CARD, *budgets, *proposed)
+        self.assertIn("or with optimizer_states=int8", refusal("nvme_budget=160GiB"))
+        self.assertIn("left to the planner", refusal("parameters=ram", "optimizer=ram"))
+        small = self.folder / "small.yaml"
+        small.write_text(HOST.replace("900GB", "100GB"))
+        outcome = self.program.run("plan", LARGE, "--machine", small)
+        self.assertIn("no budget makes it fit: host has 93.1 GiB for nvme", outcome.err)
+
     def test_what_a_run_file_says_in_vain_is_told_apart_from_the_plan(self):
         outcome = self.program.run("plan", LARGE, "--machine", CARD, "--json",
                                    "save_strategy=steps")

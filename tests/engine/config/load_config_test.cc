@@ -172,6 +172,8 @@ TEST(LoadConfigTest, sections_of_deepspeed_are_refused_with_what_to_write) {
     EXPECT_THAT(refused("optimizer: {type: Lion}"), HasSubstr("always: write AdamW"));
     EXPECT_THAT(refused("eval_strategy: epoch"), HasSubstr("set eval_steps"));
     EXPECT_THAT(refused("optim: paged_adamw_8bit"), HasSubstr("optimizer_states: int8"));
+    EXPECT_THAT(refused("optimizer: lion_8bit"), HasSubstr("always: write adamw"));
+    EXPECT_EQ(refusal(minimal, {"optimizer={type: AdamW}", "bf16={enabled: True}"}), "accepted");
     EXPECT_THAT(refused("monitor.block_size: 3"), HasSubstr("headrace train --help"));
     for (const char* dotted :
          {"aio.block_size=1", "zero_optimization.stage=3", "scheduler.params.lr=1"}) {
@@ -197,6 +199,8 @@ TEST(LoadConfigTest, what_says_nothing_is_taken_as_not_given) {
         EXPECT_TRUE(loaded->notes.empty()) << line;
     }
     EXPECT_THAT(refusal(std::string(minimal) + "learning_rate:\n"), HasSubstr("must be a number"));
+    EXPECT_THAT(parse_config({.yaml = std::string(minimal) + "bf16: False\n"})->notes,
+                ElementsAre(HasSubstr("dtype: fp32")));
     EXPECT_THAT(refusal(std::string(minimal) + "load_in_4bit: True\n"), HasSubstr("adapters"));
 }
 
