@@ -12,7 +12,7 @@ namespace {
 
 // Scalars, row statistics, rope angles of short rows.
 constexpr uint64_t small_tensors_bytes = 64 * offload::kib;
-// Holes in a block's: tensors are not given back in the order of a stack. The head's leave none.
+// Holes in a block's: tensors are not given back in the order of a stack. The head's are counted.
 constexpr uint64_t hole_percent = 2;
 
 // Sizes in elements; a letter times element bytes is a tensor of the shape named beside it.
@@ -85,10 +85,13 @@ uint64_t head_bytes(const Terms& t, const LlamaConfig& config, const WorkspaceSh
     const uint64_t rows = std::min<uint64_t>(static_cast<uint64_t>(head_chunk_tokens(config)),
                                              offload::align_up(t.tokens, 16));
     const uint64_t kept = (t.storage + 2 * t.work) * rows * hidden;
+    // Two tensors that the reference norm computes in fp32 lie below what it leaves in work: a hole
+    // by then, of which d_normed takes a part.
+    const uint64_t hole = t.work == 4 || !t.reference ? 0 : (2 * 4 - t.work) * rows * hidden;
     const uint64_t logits = t.work * rows * words;
     const uint64_t wide_logits = t.work == 4 || !t.reference ? 0 : 4 * rows * words;
     const uint64_t norm = t.work * rows * hidden + norm_backward_bytes(t, rows * hidden);
-    return kept + scratch_bytes(t, shape, rows, words, hidden) +
+    return kept + hole + scratch_bytes(t, shape, rows, words, hidden) +
            std::max(logits + wide_logits, norm);
 }
 

@@ -190,6 +190,23 @@ TEST(Workspace, BytesPredictedAreEnoughForManyThreads) {
     start_torch(2);
 }
 
+// A head that is wider than everything else: its logits, and a copy of them in fp32 where the
+// reference kernels multiply in less.
+TEST(Workspace, BytesPredictedAreEnoughForAWideHead) {
+    start_torch(2);
+    for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
+        for (const int64_t column_count : {16, 33, 64, 256, 300}) {
+            for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+                Bench bench(config_of(576, 256, 9, 3, 64, 16384), dtype, 1, column_count, kernels);
+                Region region(bench.compute.workspace_bytes(1, column_count));
+                const offload::Status status =
+                    with_workspace(region.span(), [&] { bench.run_all(); });
+                EXPECT_TRUE(status.ok()) << column_count << " " << status.error().text();
+            }
+        }
+    }
+}
+
 TEST(Workspace, BytesPredictedAreEnoughForPackedSamplesToo) {
     start_torch(2);
     for (const Kernels kernels : {Kernels::fused, Kernels::reference}) {
