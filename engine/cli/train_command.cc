@@ -90,9 +90,9 @@ offload::Status run_command(const TrainCommand& command, const CommandContext& c
     if (!machine) return machine.error();
     Terminal& terminal = context.terminal;
     for (const std::string& note : inputs->notes) terminal.say(note);
-    if (const std::string others = say_rates_elsewhere(context.environment);
-        !*machine && !others.empty()) {
-        terminal.say("this machine was not measured" + others);
+    if (!*machine) {
+        const std::string others = say_rates_elsewhere(context.environment);
+        if (!others.empty()) terminal.say("this machine was not measured" + others);
     }
     return train(
         {.config = inputs->loaded.config,

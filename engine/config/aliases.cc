@@ -99,6 +99,9 @@ constexpr std::string_view no_optimizer_section =
     "write learning_rate, adam_beta1, adam_beta2, adam_epsilon and weight_decay";
 constexpr std::string_view own_evaluation =
     "with eval_data the loss is measured at the start, at the end and every eval_steps";
+constexpr std::string_view no_epochs = "evaluation is by steps: set eval_steps and remove it";
+constexpr std::string_view own_template = "the model's own chat template is used: remove it";
+constexpr std::string_view not_supported = "not supported yet: remove it";
 constexpr std::string_view own_reading = "the data are tokenized once and mapped from then on";
 constexpr std::string_view no_effect = "it has no effect here";
 constexpr std::string_view no_hub = "nothing is uploaded: write false or remove it";
@@ -146,10 +149,10 @@ constexpr ForeignSetting foreign_settings[] = {
     {"packed", "false", "", no_packing},
     {"datasets", "", "", "one file of samples is read: name it in train_data"},
     {"test_datasets", "", "", "one file of held-out samples is read: name it in eval_data"},
-    {"template", "", "", "the model's own chat template is used: remove it"},
-    {"chat_template", "tokenizer_default", "", "the model's own chat template is used: remove it"},
+    {"template", "", "", own_template},
+    {"chat_template", "tokenizer_default", "", own_template},
     {"special_tokens", "", "", "the tokenizer's own are used, and padding needs none: remove it"},
-    {"group_by_length", "false", "", "not supported yet: remove it"},
+    {"group_by_length", "false", "", not_supported},
     {"dataloader_num_workers", "*", own_reading, ""},
     {"dataloader_pin_memory", "*", own_reading, ""},
     {"preprocessing_num_workers", "*", own_reading, ""},
@@ -159,16 +162,14 @@ constexpr ForeignSetting foreign_settings[] = {
      "in DeepSpeed it is the samples of a whole step: set per_device_train_batch_size and "
      "gradient_accumulation_steps, whose product it is"},
     {"tokens_per_step", "", "", "not supported yet: set gradient_accumulation_steps"},
-    {"eval_strategy", "no|steps", own_evaluation,
-     "evaluation is by steps: set eval_steps and remove it"},
-    {"evaluation_strategy", "no|steps", own_evaluation,
-     "evaluation is by steps: set eval_steps and remove it"},
+    {"eval_strategy", "no|steps", own_evaluation, no_epochs},
+    {"evaluation_strategy", "no|steps", own_evaluation, no_epochs},
     {"do_eval", "*", own_evaluation, ""},
     {"logging_strategy", "steps", "", "log lines are by steps: set logging_steps and remove it"},
     {"save_strategy", "no|steps", "resume points are the commits of the store", no_saves},
     {"save_total_limit", "1|2", "the store keeps the newest commit and the one before it",
      "the store keeps two resume points, always: write 2 or remove it"},
-    {"load_best_model_at_end", "false", "", "not supported yet: remove it"},
+    {"load_best_model_at_end", "false", "", not_supported},
     {"report_to", "none", "", no_trackers},
     {"wandb_project", "", "", no_trackers},
     {"wandb_entity", "", "", no_trackers},
@@ -182,11 +183,11 @@ constexpr ForeignSetting foreign_settings[] = {
     {"tokenizer_type", "*", "the model's own files say it", ""},
     {"strict", "*", no_effect, ""},
     {"train_on_inputs", "false", "", "only answers are trained: remove it, or prepare text"},
-    {"label_smoothing_factor", "0|0.0", "", "not supported yet: remove it"},
-    {"neftune_noise_alpha", "", "", "not supported yet: remove it"},
-    {"early_stopping_patience", "", "", "not supported yet: remove it"},
+    {"label_smoothing_factor", "0|0.0", "", not_supported},
+    {"neftune_noise_alpha", "", "", not_supported},
+    {"early_stopping_patience", "", "", not_supported},
     {"pure_bf16", "false", "", no_other_precision},
-    {"evals_per_epoch", "", "", "evaluation is by steps: set eval_steps and remove it"},
+    {"evals_per_epoch", "", "", no_epochs},
     {"saves_per_epoch", "", "", no_saves},
     {"max_samples", "", "", "every sample of the file is used: shorten the file, or max_steps"},
     {"push_to_hub", "false", "", no_hub},

@@ -58,6 +58,12 @@ bool is_optimizer(const std::string& name) {
         words, [&](std::string_view word) { return name.find(word) != std::string::npos; });
 }
 
+// Whether what stands below a name are settings of their own.
+bool opens_section(const std::string& name, const YamlValue& value) {
+    if (is_section(name)) return value.kind == YamlValue::Kind::map;
+    return is_precision_section(name, value) || is_optimizer_section(name, value);
+}
+
 // `adapter:` and `adapter: ""` say nothing, as null does.
 bool is_empty(const YamlValue& value) {
     return value.kind == YamlValue::Kind::null || value.is("");
@@ -77,12 +83,10 @@ class Loader {
             const std::string name = prefix + section.keys[i];
             const std::string origin =
                 file.empty() ? std::string(command_line) : fmt::format("{}:{}", file, value.line);
-            if (is_precision_section(name, value) || is_optimizer_section(name, value)) {
+            if (opens_section(name, value)) {
                 add_section(value, name + ".", file);
             } else if (!is_section(name)) {
                 set({name, value, origin});
-            } else if (value.kind == YamlValue::Kind::map) {
-                add_section(value, name + ".", file);
             } else if (value.kind != YamlValue::Kind::null) {
                 fault(origin, name,
                       "must be a section with keys of its own, but is " + value.description());
@@ -108,8 +112,7 @@ class Loader {
             value.text = value_text;
         }
         const std::string name = text.substr(0, equals);
-        const bool is_ours = is_section(name) && value.kind == YamlValue::Kind::map;
-        if (is_ours || is_precision_section(name, value) || is_optimizer_section(name, value)) {
+        if (opens_section(name, value)) {
             add_section(value, name + ".", "");
         } else {
             set({name, value, std::string(command_line)});
@@ -185,7 +188,6 @@ void Loader::set_key(const Key& key, const Setting& setting) {
     const RunConfig before = loaded.config;
     const std::string wrong = set_value(loaded.config, key, setting.value);
     if (!wrong.empty()) {
-        CHECK(loaded.config == before);
         const bool is_path = name == "resume_from_checkpoint";
         return fault(setting.origin, setting.name,
                      wrong + (is_path ? ": true goes on with the run in output_dir, where its "

@@ -218,15 +218,23 @@ class Reader {
 // Far more than any machine file has, and little enough to be read whole.
 constexpr uint64_t machine_file_bytes_max = offload::mib;
 
+// By name; none where the folder cannot be read.
+std::vector<std::filesystem::path> yaml_files_in(const std::filesystem::path& folder) {
+    CHECK(!folder.empty());
+    std::vector<std::filesystem::path> paths;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+        if (entry.path().extension() == ".yaml") paths.push_back(entry.path());
+    }
+    std::ranges::sort(paths);
+    return paths;
+}
+
 // "; there are a.yaml, b.yaml" of the folder where the file was looked for.
 std::string files_beside(const std::filesystem::path& path) {
-    std::vector<std::string> names;
-    std::error_code ignored;
     const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-        if (entry.path().extension() == ".yaml") names.push_back(entry.path().string());
-    }
-    std::ranges::sort(names);
+    std::vector<std::string> names;
+    for (const std::filesystem::path& file : yaml_files_in(folder)) names.push_back(file.string());
     if (names.empty()) return "; name its path, such as configs/hardware/rtx4090.yaml";
     return fmt::format("; there are {}", fmt::join(names, ", "));
 }
@@ -293,14 +301,13 @@ std::vector<std::string> measured_elsewhere(const std::string& path) {
     if (path.empty()) return names;
     const std::filesystem::path own(path);
     CHECK(own.has_parent_path());
-    std::error_code failure;
-    for (const auto& entry : std::filesystem::directory_iterator(own.parent_path(), failure)) {
-        const std::string name = entry.path().filename().string();
+    std::error_code ignored;
+    for (const std::filesystem::path& file : yaml_files_in(own.parent_path())) {
+        const std::string name = file.filename().string();
         const bool is_rates = (name.starts_with("machine-") || name == "machine.yaml") &&
-                              entry.path().extension() == ".yaml" && entry.is_regular_file(failure);
+                              std::filesystem::is_regular_file(file, ignored);
         if (is_rates && name != own.filename()) names.push_back(name);
     }
-    std::ranges::sort(names);
     return names;
 }
 

@@ -116,23 +116,18 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
     const uint64_t lacking_bytes = excess(needs.gpu_bytes + needs.ram_bytes, site.memory_bytes);
     std::string remedy;
     std::string beyond;  // what no budget can give
-    const auto propose = [&](std::string_view key, uint64_t needed, uint64_t given,
-                             uint64_t capacity) {
-        if (needed <= given) return;
-        if (needed > capacity) {
-            beyond += fmt::format("{}{} for {}", beyond.empty() ? "" : " and ",
-                                  format_bytes(capacity), key.substr(0, key.find('_')));
-        }
-        remedy += fmt::format("{}{}={}", remedy.empty() ? "" : " ", key, whole_mib(needed));
-    };
-    const Budgets& capacity = site.capacity;
-    propose("gpu_budget", needs.gpu_bytes, budgets.gpu_bytes, capacity.gpu_bytes);
-    propose("ram_budget", needs.ram_bytes, budgets.ram_bytes, capacity.ram_bytes);
     // What is free on the drives cannot be raised by a setting.
     const bool is_free_space = has_paths(config) && !config.offload.nvme_budget_bytes;
-    if (!is_free_space) {
-        propose("nvme_budget", needs.nvme_bytes, budgets.nvme_bytes, capacity.nvme_bytes);
+    for (const Tier tier : offload::all_tiers) {
+        const uint64_t needed = needs.on(tier);
+        if (needed <= budgets.on(tier) || (tier == Tier::nvme && is_free_space)) continue;
+        remedy += fmt::format("{}{}_budget={}", remedy.empty() ? "" : " ", name_of(tier),
+                              whole_mib(needed));
+        if (needed <= site.capacity.on(tier)) continue;
+        beyond += fmt::format("{}{} for {}", beyond.empty() ? "" : " and ",
+                              format_bytes(site.capacity.on(tier)), name_of(tier));
     }
+    CHECK(beyond.empty() || !remedy.empty());
     std::string text = fmt::format("this job does not fit: at least it needs {}, {}, {}",
                                    tier_line("gpu", needs.gpu_bytes, budgets.gpu_bytes),
                                    tier_line("ram", needs.ram_bytes, budgets.ram_bytes),
@@ -170,7 +165,7 @@ offload::Error does_not_fit(const Job& job, const RunConfig& config, const Budge
             "; or let blocks that find no room be computed again in backward: "
             "gradient_checkpointing=auto";
     }
-    if (site.path_count == 0 && capacity.nvme_bytes > 0) {
+    if (site.path_count == 0 && site.capacity.nvme_bytes > 0) {
         text += "; or name drives: --nvme PATH, or nvme_paths=[PATH]";
     } else if (site.path_count == 0) {
         text += fmt::format("; {} has no drive: its file names none", site.machine.name);
@@ -305,7 +300,6 @@ Site site_of(const RunConfig& config, const MachineFile& file) {
     }
     for (const Tier tier : offload::all_tiers) {
         site.ceilings.on(tier) = std::min(site.ceilings.on(tier), site.capacity.on(tier));
-        CHECK_LE(site.ceilings.on(tier), site.capacity.on(tier));
     }
     return site;
 }
@@ -413,6 +407,7 @@ Budgets needs_with_more(offload::Copies copies, const Job& job, const RunConfig&
             Site more = site;
             if (has_all) more.ceilings = site.capacity;
             more.ceilings.nvme_bytes = nvme_bytes;
+            if (more.ceilings == site.ceilings) continue;  // it was looked for there
             const Result<Found> found = look_for(copies, job, config, more);
             if (!found || !found->placement) continue;
             return enough_nvme(copies, job, config, more, found->placement->needs);

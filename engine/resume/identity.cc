@@ -76,6 +76,11 @@ bool is_arithmetic(const Fact& fact) {
     return std::ranges::find(arithmetic, fact.name) != arithmetic.end();
 }
 
+bool is_refused(const Fact& fact, AllowedChanges allowed) {
+    if (fact.name == states_fact) return !allowed.states;
+    return !allowed.arithmetic || !is_arithmetic(fact);
+}
+
 std::vector<Fact> those(const std::vector<Fact>& facts, const auto& are_meant) {
     std::vector<Fact> some;
     std::ranges::copy_if(facts, std::back_inserter(some), are_meant);
@@ -104,24 +109,19 @@ std::vector<std::string> numerics_differences(const Identity& saved, const Ident
     return differences(those(saved.numerics, are_compared), those(now.numerics, are_compared));
 }
 
-// "compute_threads=2 seed=42": of the facts that are meant and differ, what to type so that they
-// are those of the saved run.
-std::string settings_as_saved(const Identity& saved, const Identity& now, const auto& are_meant) {
+// "compute_threads=2 seed=42": of the facts that are refused, what to type so that they are those
+// of the saved run.
+std::string settings_as_saved(const Identity& saved, const Identity& now, AllowedChanges allowed) {
     std::vector<std::string> words;
     for (const auto facts : {&Identity::numerics, &Identity::job}) {
         for (const Fact& fact : saved.*facts) {
             if (std::ranges::find(settings, fact.name) == settings.end()) continue;
-            if (facts == &Identity::numerics && !are_meant(fact)) continue;
+            if (facts == &Identity::numerics && !is_refused(fact, allowed)) continue;
             if (fact.value == value_in(now.*facts, fact.name)) continue;
             words.push_back(fmt::format("{}={}", fact.name, fact.value));
         }
     }
     return fmt::format("{}", fmt::join(words, " "));
-}
-
-bool is_refused(const Fact& fact, AllowedChanges allowed) {
-    if (fact.name == states_fact) return !allowed.states;
-    return !allowed.arithmetic || !is_arithmetic(fact);
 }
 
 // Everything that makes it another run.
@@ -229,8 +229,7 @@ Result<offload::StateFormat> states_of(const Identity& identity) {
 offload::Status check_same_run(const Identity& saved, const Identity& now, AllowedChanges allowed) {
     const std::vector<std::string> lines = refusals(saved, now, allowed);
     if (lines.empty()) return {};
-    const std::string words =
-        settings_as_saved(saved, now, [&](const Fact& fact) { return is_refused(fact, allowed); });
+    const std::string words = settings_as_saved(saved, now, allowed);
     std::string remedy = "start it as it was" + (words.empty() ? "" : ", with " + words);
     const std::string permissions = permissions_for(saved, now, allowed);
     if (!permissions.empty()) remedy += ", or go on with " + permissions;

@@ -126,11 +126,11 @@ Status compare_with_saved(const SetupInputs& inputs, const Saved& saved, const I
     }
     const bool computes = saved.progress.attempts < inputs.batches.step_count();
     for (const std::string& change : arithmetic_changes(saved.identity, now)) {
-        if (!computes) {
+        if (computes) {
+            inputs.reporter.warn("resuming with other arithmetic, so with other bits: " + change);
+        } else {
             inputs.reporter.note("every step is done, so no bit depends on it: " + change);
-            continue;
         }
-        inputs.reporter.warn("resuming with other arithmetic, so with other bits: " + change);
     }
     for (const std::string& change : recipe_changes(saved.identity, now)) {
         inputs.reporter.warn("resuming with another recipe: " + change);

@@ -30,7 +30,7 @@ using testing::Not;
 LlamaConfig shape(const std::string& name) {
     const std::string path = HEADRACE_CONFIGS "/models/" + name + ".json";
     std::ifstream file(path);
-    return parse_llama_config({std::istreambuf_iterator<char>(file), {}}, path).value();
+    return parse_shape({std::istreambuf_iterator<char>(file), {}}, path).value().config;
 }
 
 MachineFile machine(const std::string& name) {
@@ -411,10 +411,7 @@ TEST(Forecast, NoRingThatARunFixesIsFasterThanWhatIsFound) {
     for (const Row& row :
          {Row{"qwen2.5-7b", "rtx5090", 48, 30}, Row{"qwen2.5-7b", "rtx4090", 12, 22},
           Row{"llama-3.2-1b", "rtx3090", 6, 10}, Row{"llama-3.2-1b", "rtx4090", 6, 22}}) {
-        const std::string path = HEADRACE_CONFIGS "/models/" + row.model + ".json";
-        std::ifstream file(path);
-        const LlamaConfig model =
-            parse_shape({std::istreambuf_iterator<char>(file), {}}, path).value().config;
+        const LlamaConfig model = shape(row.model);
         RunConfig config = run_of(64);
         config.offload.ram_budget_bytes = row.ram_gib * offload::gib;
         config.offload.gpu_budget_bytes = row.gpu_gib * offload::gib;

@@ -54,8 +54,8 @@ TEST_F(Emulate, AStepTakesTheTimeOfTheCard) {
     const offload::Effort effort = effort_of(model.config, 1, 16);
     StepRecord step;
     json metrics;
-    for (int round = 0; round < 3;
-         ++round) {  // other tests may hold the cores: the quickest counts
+    // Other tests may hold the cores: the quickest of three counts.
+    for (int round = 0; round < 3; ++round) {
         const Told told = run(model);
         ASSERT_TRUE(told.status.ok()) << told.status.error().text();
         ASSERT_EQ(told.steps.size(), 4u);
